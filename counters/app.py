@@ -1,0 +1,198 @@
+"""``Counters`` and ``AsyncCounters``: where an application starts, one for each client."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from google.cloud.firestore_v1 import AsyncClient, AsyncDocumentReference, Client, DocumentReference
+
+from counters import layout, rollup, wire
+from counters.context import Context
+from counters.counter import AsyncCounter, Counter, twin
+from counters.errors import InvalidType, InvalidValue
+from counters.policy import Policy
+from counters.rollup import RollupReport
+from counters.steps import run, run_async
+
+_Client = TypeVar("_Client", Client, AsyncClient)
+
+
+class _App(Generic[_Client]):
+    """What the twins share: the client, and the context of all its counters."""
+
+    def __init__(
+        self,
+        client: _Client,
+        *,
+        shards: int = layout.DEFAULT_SHARDS,
+        timeout: float = 30.0,
+        cache_seconds: float = 60.0,
+        poll_seconds: float = 1.0,
+        policy: Policy | None = None,
+    ) -> None:
+        self.client: _Client = client
+        self.context = Context(
+            shards=shards,
+            timeout=timeout,
+            cache_seconds=cache_seconds,
+            poll_seconds=poll_seconds,
+            policy=policy,
+        )
+
+
+class Counters(_App[Client]):
+    """The counters of one database: holds settings cache, writer lanes, backoff and clock.
+
+    Make one for each client and keep it; handles from ``on`` are for throwing away. Threads may
+    share it, and a forked child may go on using it (with a client of its own).
+
+    Args:
+        client: a ``google.cloud.firestore.Client``, as from ``firebase_admin.firestore.client()``,
+            of any database.
+        shards: how many shards a counter gets that is created without saying so.
+        timeout: the longest that a call may take, in seconds, at most 120; then it raises
+            ``NotApplied`` or ``OutcomeUnknown``.
+        cache_seconds: how long a counter's settings are used before they are read again. After
+            ``resize()``, other processes follow within this time.
+        poll_seconds: how often the async twin of ``watch`` reads the total.
+        policy: clock, backoff and chance, for tests.
+
+    Raises:
+        InvalidType, InvalidValue: a bad argument.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        shards: int = layout.DEFAULT_SHARDS,
+        timeout: float = 30.0,
+        cache_seconds: float = 60.0,
+        poll_seconds: float = 1.0,
+        policy: Policy | None = None,
+    ) -> None:
+        if not isinstance(client, Client):
+            raise InvalidType(
+                f"Counters takes a google.cloud.firestore.Client, not {type(client).__name__}; "
+                "AsyncCounters takes an AsyncClient"
+            )
+        super().__init__(
+            client,
+            shards=shards,
+            timeout=timeout,
+            cache_seconds=cache_seconds,
+            poll_seconds=poll_seconds,
+            policy=policy,
+        )
+
+    def on(self, parent: DocumentReference | str, name: str) -> Counter:
+        """The counter at ``<parent>/counters/<name>``. Makes no request.
+
+        Args:
+            parent: a document, or its path; it need not exist and is never written.
+            name: an id for the counter, such as ``"likes"``.
+
+        Raises:
+            InvalidType, InvalidValue: no document, another database's, or a bad name.
+        """
+        return self.at(self.client.document(_path_of(parent, name, self.client)))
+
+    def at(self, document: DocumentReference) -> Counter:
+        """The counter at a document of your choice, which is then its own. Makes no request."""
+        return Counter(document, self)
+
+    def roll_up(self, *, concurrency: int = 8) -> RollupReport:
+        """Write the totals of all counters that changed since the last run; lock nothing.
+
+        To be run on a schedule. Runs may overlap, repeat or be killed: totals are exact sums as of
+        their ``as_of``, which never goes back, and the next run makes up for what one left undone.
+        A counter that fails is reported, retried by the next runs, and stops no other.
+
+        Price: when nothing changed, 2 round trips and 2 reads, however many counters there are.
+        Otherwise 1 read a changed shard, 2 a changed counter (its document, one aggregation),
+        1 write a total and a mirror, 1 write for the cursor.
+
+        Args:
+            concurrency: how many counters are summed at once (threads, for the sync twin).
+
+        Raises:
+            ReadFailed: cursor or changes could not be read. What one counter raises is in the
+                report.
+        """
+        return run(
+            rollup.roll_up(self.context, wire.database_of(self.client), concurrency),
+            wire.SyncTransport(self.client),
+        )
+
+
+class AsyncCounters(_App[AsyncClient]):
+    """The async twin of ``Counters``: same effects, prices and errors, for an ``AsyncClient``."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        *,
+        shards: int = layout.DEFAULT_SHARDS,
+        timeout: float = 30.0,
+        cache_seconds: float = 60.0,
+        poll_seconds: float = 1.0,
+        policy: Policy | None = None,
+    ) -> None:
+        if not isinstance(client, AsyncClient):
+            raise InvalidType(
+                f"AsyncCounters takes an AsyncClient, not {type(client).__name__}; "
+                "Counters takes a google.cloud.firestore.Client"
+            )
+        super().__init__(
+            client,
+            shards=shards,
+            timeout=timeout,
+            cache_seconds=cache_seconds,
+            poll_seconds=poll_seconds,
+            policy=policy,
+        )
+
+    @twin(of=Counters.on)
+    def on(self, parent: AsyncDocumentReference | str, name: str) -> AsyncCounter:
+        return self.at(self.client.document(_path_of(parent, name, self.client)))
+
+    @twin(of=Counters.at)
+    def at(self, document: AsyncDocumentReference) -> AsyncCounter:
+        return AsyncCounter(document, self)
+
+    @twin(of=Counters.roll_up)
+    async def roll_up(self, *, concurrency: int = 8) -> RollupReport:
+        return await run_async(
+            rollup.roll_up(self.context, wire.database_of(self.client), concurrency),
+            wire.AsyncTransport(self.client),
+        )
+
+
+def roll_up(client: Client, *, concurrency: int = 8) -> RollupReport:
+    """``Counters(client).roll_up()``, for a scheduled function of two lines."""
+    return Counters(client).roll_up(concurrency=concurrency)
+
+
+async def roll_up_async(client: AsyncClient, *, concurrency: int = 8) -> RollupReport:
+    """``AsyncCounters(client).roll_up()``: the async twin of ``roll_up``."""
+    return await AsyncCounters(client).roll_up(concurrency=concurrency)
+
+
+def _path_of(
+    parent: DocumentReference | AsyncDocumentReference | str,
+    name: str,
+    client: Client | AsyncClient,
+) -> str:
+    if not isinstance(name, str):
+        raise InvalidType(f"a counter's name is a str, not {type(name).__name__}")
+    if not name or "/" in name or name in {".", ".."} or (name.startswith("__") and name.endswith("__")):
+        raise InvalidValue(f"{name!r} can be no document id, so no counter's name")
+    if isinstance(parent, str):
+        if len(parent.split("/")) % 2 or not all(parent.split("/")):
+            raise InvalidValue(f"{parent!r} is no document's path, such as 'posts/a91f'")
+        return layout.counter_path(parent, name)
+    if not isinstance(parent, DocumentReference | AsyncDocumentReference):
+        raise InvalidType(f"a counter is on a document or its path, not on {type(parent).__name__}")
+    if wire.database_of(wire.client_of(parent)) != wire.database_of(client):
+        raise InvalidValue(f"{parent.path} is in another database than this client's")
+    return layout.counter_path(parent.path, name)

@@ -1,0 +1,304 @@
+"""How every write of ours is committed so that it applies exactly once.
+
+A lost answer leaves a commit in doubt: it may have been applied, may still be on its way, or may
+never arrive. Sending it again may apply it twice; not sending it again may lose it. So:
+
+- **The fence.** The writes are committed within a transaction. When in doubt, the transaction is
+  closed first; from then on nothing of that attempt can apply, however late it arrives.
+- **The receipt.** The same commit leaves a mark in one of its documents. Read after the fence,
+  it proves that the attempt was applied, or that it never will be.
+- Only then is there another attempt: new transaction, new mark, perhaps another shard.
+
+Any answer but OK is doubt, ABORTED and INVALID_ARGUMENT too: that is how a second copy of an
+applied commit is answered. The SDK's own retry is off. Nothing else in this package commits without
+a precondition that makes a repeat harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from google.api_core import exceptions
+
+from counters import layout, receipts, wire
+from counters.context import Call, OutOfTime
+from counters.errors import NotApplied, OutcomeUnknown
+from counters.lanes import Lane
+from counters.receipts import Verdict
+from counters.steps import Rpc, Steps
+
+_LAST_WORD: Final = 2.0
+"""How long a cancelled call may take to close its transaction, in seconds."""
+
+_INVALID_TRIES: Final = 3
+"""INVALID_ARGUMENT means a transaction that is gone, or a request that will never do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Where the receipt is.
+
+    A shard may be deleted, with its counter: then ``counter`` and its creation (microseconds), as
+    known before the attempt, tell a shard that is gone from one that never was.
+    """
+
+    path: str
+    counter: str | None = None
+    counter_created: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What to commit, and where the proof will be.
+
+    ``proof`` None: the writes may safely be applied again once the earlier attempt is fenced off.
+    """
+
+    writes: Sequence[Any]
+    proof: Proof | None
+
+
+Stage = Callable[[wire.Receipt], Staged]
+"""Chooses the writes of one attempt; called again for each, with a new receipt."""
+
+
+class Refused(Exception):
+    """A precondition of the writes does not hold; nothing was applied. ``__cause__`` says which."""
+
+
+def commit(call: Call, stage: Stage) -> Steps[int]:
+    """Apply what ``stage`` chooses exactly once; return when, in microseconds of server time.
+
+    Two round trips (begin, commit). A doubt costs a rollback and a read more. One in 16 first
+    writes of a lane to a document looks after its receipts: 1 read, at times 1 write.
+
+    Raises:
+        NotApplied: nothing was applied, and trying again was useless or out of time.
+        OutcomeUnknown: no fence or no proof was to be had in time.
+        Refused: a precondition of the writes does not hold.
+    """
+    lane = call.context.lanes.acquire()
+    # Whatever leaves this function otherwise, cancellation for one, drops the lane.
+    try:
+        committed, proof = yield from _attempts(call, lane, stage)
+    except (NotApplied, Refused):
+        call.context.lanes.release(lane)
+        raise
+    looks = proof and lane.touches_anew(proof.path)
+    call.context.lanes.release(lane)
+    if proof and looks and call.context.random() < call.context.policy.prune_chance:
+        yield from _prune(call, proof.path)
+    return committed
+
+
+def commit_conditioned(call: Call, writes: Sequence[Any]) -> Steps[None]:
+    """Commit writes whose preconditions fail a second copy; sent again until answered.
+
+    One round trip; a repeat changes nothing, so it needs neither fence nor receipt.
+
+    Raises:
+        Refused: a precondition does not hold, maybe because a first copy was applied.
+        NotApplied: the server refused it for good.
+        OutcomeUnknown: no answer until the time limit.
+    """
+    attempt = 0
+    cause: Exception | None = None
+    try:
+        while True:
+            rpc = wire.commit(call.database, writes, call.patience())
+            try:
+                yield rpc
+            except exceptions.GoogleAPICallError as error:
+                cause = error
+            else:
+                return
+            _raise_if_hopeless(cause, _INVALID_TRIES)
+            yield from call.back_off(attempt)
+            attempt += 1
+    except OutOfTime:
+        raise OutcomeUnknown(
+            f"no answer within {call.context.timeout:g} s ({_text(cause)}); a repeat does no harm"
+        ) from cause
+
+
+def _attempts(call: Call, lane: Lane, stage: Stage) -> Steps[tuple[int, Proof | None]]:
+    attempt = 0
+    cause: Exception | None = None
+    try:
+        while True:
+            transaction = yield from _begin(call)
+            mark = lane.next_mark(call.context.server_time())
+            receipt = wire.Receipt(layout.RECEIPTS, lane.name, mark)
+            staged = stage(receipt)
+            rpc = wire.commit(call.database, staged.writes, call.patience(), transaction)
+            try:
+                applied, cause = yield from _commit_once(call, transaction, rpc, staged, receipt)
+            except GeneratorExit:
+                raise
+            except (NotApplied, OutcomeUnknown):
+                raise
+            except BaseException:
+                # Cancelled, or Ctrl-C: says nothing of the outcome. Leave no transaction open.
+                yield from _close(call, transaction)
+                raise
+            if applied is not None:
+                return applied, staged.proof
+            _raise_if_hopeless(cause, attempt)
+            yield from call.back_off(attempt)
+            attempt += 1
+    except OutOfTime:
+        raise NotApplied(
+            f"nothing was applied within {call.context.timeout:g} s: {_text(cause)}; "
+            "calling again is safe; if this goes on, the counter may want more shards"
+        ) from cause
+
+
+def _begin(call: Call) -> Steps[bytes]:
+    # A transaction that was begun for nothing holds no lock and expires by itself.
+    attempt = 0
+    cause: Exception | None = None
+    try:
+        while True:
+            rpc = wire.begin(call.database, call.patience())
+            try:
+                return wire.transaction_of((yield rpc))
+            except wire.RETRYABLE as error:
+                cause = error
+            except Exception as error:
+                raise NotApplied(f"nothing was applied: {_text(error)}") from error
+            yield from call.back_off(attempt)
+            attempt += 1
+    except OutOfTime:
+        raise NotApplied(
+            f"nothing was applied within {call.context.timeout:g} s: {_text(cause)}; calling again is safe"
+        ) from cause
+
+
+def _commit_once(
+    call: Call, transaction: bytes, rpc: Rpc, staged: Staged, receipt: wire.Receipt
+) -> Steps[tuple[int | None, Exception | None]]:
+    """Commit, and settle any doubt: when it was applied, or None and why it was not."""
+    try:
+        committed = wire.commit_time((yield rpc))
+    except Exception as error:  # noqa: BLE001 - any answer but OK is doubt
+        cause = error
+    else:
+        call.context.saw_server_time(committed)
+        return committed, None
+    try:
+        committed_after_all = yield from _fence(call, transaction, rpc)
+        if committed_after_all is not None:
+            return committed_after_all, cause
+        if staged.proof is None:
+            return None, cause
+        verdict, read_time = yield from _verdict(call, staged.proof, receipt)
+    except OutOfTime:
+        raise OutcomeUnknown(
+            f"it cannot be known whether this was applied: {_text(cause)}, and no proof was to be "
+            f"had within {call.context.timeout:g} s; look at value() before calling again"
+        ) from cause
+    if verdict is Verdict.UNKNOWN:
+        raise OutcomeUnknown(
+            f"it cannot be known whether this was applied: {_text(cause)}, and the counter was "
+            f"deleted meanwhile or this process slept for over {receipts.HORIZON:g} s"
+        ) from cause
+    return (read_time if verdict is Verdict.APPLIED else None), cause
+
+
+def _fence(call: Call, transaction: bytes, rpc: Rpc) -> Steps[int | None]:
+    """Make sure that nothing of ``rpc`` applies from now on; its commit time if it turns out OK.
+
+    A finished transaction may refuse to be rolled back. The very same commit, sent again, then
+    tells: OK, or INVALID_ARGUMENT for a transaction that is closed. Any other answer, ABORTED too,
+    tells nothing: something between here and the server may have made it up.
+    """
+    attempt = 0
+    while True:
+        try:
+            yield wire.rollback(call.database, transaction, call.patience())
+        except OutOfTime:
+            raise
+        except Exception:  # noqa: BLE001, S110 - whatever the reason: it is not closed yet
+            pass
+        else:
+            return None
+        try:
+            committed = wire.commit_time((yield replace(rpc, timeout=call.patience())))
+        except OutOfTime:
+            raise
+        except exceptions.InvalidArgument:
+            return None
+        except Exception:  # noqa: BLE001, S110 - as above
+            pass
+        else:
+            call.context.saw_server_time(committed)
+            return committed
+        yield from call.back_off(attempt)
+        attempt += 1
+
+
+def _verdict(call: Call, proof: Proof, receipt: wire.Receipt) -> Steps[tuple[Verdict, int]]:
+    document = yield from _read_after_fence(call, proof.path)
+    verdict = receipts.judge(document, receipt)
+    if verdict is Verdict.ASK_COUNTER and proof.counter is None:
+        verdict = Verdict.NOT_APPLIED
+    elif verdict is Verdict.ASK_COUNTER and proof.counter is not None:
+        counter = yield from _read_after_fence(call, proof.counter)
+        verdict = receipts.judge_by_counter(counter, proof.counter_created)
+    return verdict, document.read_time
+
+
+def _read_after_fence(call: Call, path: str) -> Steps[wire.Document]:
+    """Read until there is an answer; unlike ``Call.ask`` it takes no error for an answer."""
+    attempt = 0
+    while True:
+        rpc = wire.get(call.database, [path], call.patience())
+        try:
+            return wire.documents_of((yield rpc))[path]
+        except Exception:  # noqa: BLE001, S110 - the doubt stays until the document was read
+            pass
+        yield from call.back_off(attempt)
+        attempt += 1
+
+
+def _close(call: Call, transaction: bytes) -> Steps[None]:
+    try:
+        yield wire.rollback(call.database, transaction, _LAST_WORD, shielded=True)
+    except Exception:  # noqa: BLE001, S110 - it was the last word, not the proof
+        pass
+
+
+def _prune(call: Call, path: str) -> Steps[None]:
+    """Remove receipts that no doubt can need any more: 1 read, and 1 write if there are enough.
+
+    Takes no lock, touches nothing that others write, and gives up at any hindrance: another
+    writer will come by.
+    """
+    try:
+        answer = yield wire.get(call.database, [path], _LAST_WORD)
+        document = wire.documents_of(answer)[path]
+        lanes = receipts.to_prune(document)
+        if lanes:
+            write = wire.remove_keys(call.name(path), layout.RECEIPTS, lanes, if_updated=document.updated)
+            yield wire.commit(call.database, [write], _LAST_WORD)
+    except Exception:  # noqa: BLE001, S110 - the increment itself is done
+        pass
+
+
+def _raise_if_hopeless(cause: Exception | None, attempt: int) -> None:
+    """Raise what no further attempt can mend; contention and passing faults return."""
+    if cause is None or isinstance(cause, wire.RETRYABLE):
+        return
+    if isinstance(cause, wire.PRECONDITION):
+        raise Refused from cause
+    if isinstance(cause, exceptions.InvalidArgument) and attempt + 1 < _INVALID_TRIES:
+        return
+    raise NotApplied(f"nothing was applied: {_text(cause)}") from cause
+
+
+def _text(error: Exception | None) -> str:
+    if error is None:
+        return "no time was left to try"
+    return getattr(error, "message", None) or str(error) or type(error).__name__

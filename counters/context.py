@@ -1,0 +1,218 @@
+"""What calls share in a process: settings cache, lanes, backoff, chance and the server's clock.
+
+A ``Context`` belongs to a client and outlives every handle, so a handle made for each request costs
+nothing. A ``Call`` is one call's view of it: its database and its time limit.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from google.api_core import exceptions
+
+from counters import layout, wire
+from counters.errors import InvalidType, InvalidValue, ReadFailed
+from counters.lanes import Lanes
+from counters.policy import Policy
+from counters.receipts import LONGEST_TIMEOUT
+from counters.steps import Rpc, Sleep, Steps
+
+if TYPE_CHECKING:
+    from google.cloud.firestore_v1.base_client import BaseClient
+
+    from counters.settings import Settings
+
+_CACHED_COUNTERS: Final = 10_000
+_REFRESH_GRACE: Final = 5.0
+_ATTEMPT: Final = 15.0
+"""The longest wait for one answer, in seconds; a lost one is then settled while there is time."""
+
+
+class OutOfTime(Exception):
+    """The call's time limit is over. Internal: what it means depends on what was under way."""
+
+
+class Context:
+    """Holds what calls share; knows no client and does no I/O."""
+
+    def __init__(
+        self,
+        *,
+        shards: int = layout.DEFAULT_SHARDS,
+        timeout: float = 30.0,
+        cache_seconds: float = 60.0,
+        poll_seconds: float = 1.0,
+        policy: Policy | None = None,
+    ) -> None:
+        self.shards = checked_shards(shards)
+        self.timeout = _checked_seconds("timeout", timeout, LONGEST_TIMEOUT)
+        self.cache_seconds = _checked_seconds("cache_seconds", cache_seconds, 86_400)
+        self.poll_seconds = _checked_seconds("poll_seconds", poll_seconds, 86_400)
+        self.policy = policy or Policy()
+        self.lanes = Lanes()
+        self._chance = self.policy.chance()
+        self._process = os.getpid()
+        self._settings: dict[str, _Cached] = {}
+        self._server_time = 0
+        self._server_seen = self.policy.clock()
+
+    # Chance.
+
+    def random(self) -> float:
+        """A number from 0 up to 1; forked processes draw different ones unless a seed is set."""
+        if os.getpid() != self._process:
+            self._process = os.getpid()
+            self._chance = self.policy.chance()
+        return self._chance.random()
+
+    def shard(self, shards: int, avoid: int | None) -> int:
+        """A shard at random, another than ``avoid`` where there is one."""
+        if avoid is None or shards == 1 or avoid >= shards:
+            return int(self.random() * shards)
+        return (avoid + 1 + int(self.random() * (shards - 1))) % shards
+
+    # The server's clock: its last answer, plus what has passed here since. Never ahead of it.
+
+    def saw_server_time(self, microseconds: int) -> None:
+        """Take note of a moment that an answer carried."""
+        self._server_time, self._server_seen = microseconds, self.policy.clock()
+
+    def server_time(self) -> int:
+        """About the server's time, in microseconds, whatever the local wall clock says."""
+        return self._server_time + int((self.policy.clock() - self._server_seen) * 1_000_000)
+
+    # Settings.
+
+    def cached(self, key: str) -> Settings | None:
+        """The settings last read, unless they are older than ``cache_seconds``.
+
+        Of many calls that find them too old, one refreshes them and the others go on for a moment.
+        """
+        cached = self._settings.get(key)
+        if cached is None:
+            return None
+        now = self.policy.clock()
+        if now < cached.until:
+            return cached.settings
+        if now < cached.until + _REFRESH_GRACE and cached.refreshing:
+            return cached.settings
+        cached.refreshing = True
+        return None
+
+    def cache(self, key: str, settings: Settings) -> None:
+        """Keep settings for ``cache_seconds``; the oldest of 10,000 counters make room."""
+        self._settings.pop(key, None)
+        while len(self._settings) >= _CACHED_COUNTERS:
+            self._settings.pop(next(iter(self._settings)), None)
+        self._settings[key] = _Cached(settings, self.policy.clock() + self.cache_seconds)
+
+    def forget(self, key: str) -> None:
+        """Read the settings anew at the next call."""
+        self._settings.pop(key, None)
+
+
+@dataclass(slots=True)
+class _Cached:
+    settings: Settings
+    until: float
+    refreshing: bool = False
+
+
+class Call:
+    """One call: where it goes, and how long it may take."""
+
+    __slots__ = ("context", "database", "until")
+
+    def __init__(self, context: Context, database: str) -> None:
+        self.context = context
+        self.database = database
+        self.until = context.policy.clock() + context.timeout
+
+    def renewed(self) -> Call:
+        """The same call with a time limit of its own, for work that comes in pages."""
+        return Call(self.context, self.database)
+
+    def name(self, path: str) -> str:
+        """The full resource name of a document."""
+        return wire.document_name(self.database, path)
+
+    def patience(self) -> float:
+        """How long to wait for the next answer, in seconds: half of what is left, so that time
+        remains to settle a doubt. Raises ``OutOfTime`` when nothing is left.
+        """
+        left = self.until - self.context.policy.clock()
+        if left <= 0:
+            raise OutOfTime
+        return min(_ATTEMPT, max(left / 2, 0.05))
+
+    def back_off(self, attempt: int) -> Steps[None]:
+        """Wait before trying again, with jitter. Raises ``OutOfTime`` when nothing is left."""
+        left = self.until - self.context.policy.clock()
+        if left <= 0:
+            raise OutOfTime
+        wait = self.context.random() * self.context.policy.backoff.bound(attempt)
+        if wait:
+            yield Sleep(min(wait, left))
+
+    def ask(self, make: Callable[[float], Rpc]) -> Steps[Any]:
+        """Send a request that changes nothing until it is answered.
+
+        ``make`` is given the seconds to wait. Raises ``ReadFailed``.
+        """
+        attempt = 0
+        cause: Exception | None = None
+        try:
+            while True:
+                rpc = make(self.patience())
+                try:
+                    return (yield rpc)
+                except wire.RETRYABLE as error:
+                    cause = error
+                except exceptions.GoogleAPICallError as error:
+                    raise ReadFailed(f"nothing was changed: {error.message}") from error
+                yield from self.back_off(attempt)
+                attempt += 1
+        except OutOfTime:
+            raise ReadFailed(
+                f"nothing was changed: no answer within {self.context.timeout:g} s; "
+                "try again, or raise `timeout`"
+            ) from cause
+
+    def get(self, *paths: str, read_time: int | None = None) -> Steps[Mapping[str, wire.Document]]:
+        """Read documents outside any transaction, by path. One read each, missing ones too."""
+        answer = yield from self.ask(
+            lambda timeout: wire.get(self.database, paths, timeout, read_time=read_time)
+        )
+        documents = wire.documents_of(answer)
+        if read_time is None and documents:
+            self.context.saw_server_time(min(doc.read_time for doc in documents.values()))
+        return documents
+
+
+_defaults: weakref.WeakKeyDictionary[BaseClient, Context] = weakref.WeakKeyDictionary()
+
+
+def default_context(client: BaseClient) -> Context:
+    """The context of handles that were made without a ``Counters``: one for each client."""
+    return _defaults.setdefault(client, Context())
+
+
+def checked_shards(shards: object) -> int:
+    """``shards`` if a counter can have so many. Raises ``InvalidType`` or ``InvalidValue``."""
+    if isinstance(shards, bool) or not isinstance(shards, int):
+        raise InvalidType(f"shards must be an int, not {type(shards).__name__}")
+    if not 1 <= shards <= layout.MAX_SHARDS:
+        raise InvalidValue(f"shards must be from 1 to {layout.MAX_SHARDS:,}, not {shards}")
+    return shards
+
+
+def _checked_seconds(name: str, seconds: object, longest: float) -> float:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise InvalidType(f"{name} must be a number of seconds, not {type(seconds).__name__}")
+    if not 0 < seconds <= longest:
+        raise InvalidValue(f"{name} must be above 0 and at most {longest:g} seconds, not {seconds}")
+    return float(seconds)

@@ -1,0 +1,87 @@
+"""What can go wrong, as types. Each keeps its cause and says what to do next.
+
+::
+
+    CounterError
+    ├── NotApplied             nothing of the call was applied; calling again is safe
+    │   └── ReadFailed         what had to be read could not be
+    ├── OutcomeUnknown         it may or may not have been applied; look before calling again
+    ├── CounterNotFound        there is no counter document (also a LookupError)
+    ├── CorruptShard           a shard holds something that is no whole number
+    ├── UnsupportedLayout      the counter was written by a newer version of this package
+    └── InvalidArgument        refused at the call, before anything was sent
+        ├── InvalidType        (also a TypeError)
+        └── InvalidValue       (also a ValueError)
+            └── SettingsConflict   create() of a counter that exists with other settings
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CorruptShard",
+    "CounterError",
+    "CounterNotFound",
+    "InvalidArgument",
+    "InvalidType",
+    "InvalidValue",
+    "NotApplied",
+    "OutcomeUnknown",
+    "ReadFailed",
+    "SettingsConflict",
+    "UnsupportedLayout",
+]
+
+
+class CounterError(Exception):
+    """The root of every error that this package raises of its own accord."""
+
+
+class NotApplied(CounterError):
+    """Nothing of the call was applied; calling again is safe. ``__cause__`` is the server's error."""
+
+
+class ReadFailed(NotApplied):
+    """The server could not be read, or not in time; nothing was changed."""
+
+
+class OutcomeUnknown(CounterError):
+    """The call may or may not have been applied, and no proof was to be had in time.
+
+    Calling again may count twice: compare ``value()`` with what you expect first.
+    """
+
+
+class CounterNotFound(CounterError, LookupError):
+    """There is no counter document at this path: ``create()`` it, or check the path."""
+
+
+class CorruptShard(CounterError):
+    """A shard holds something that is no whole number, so no sum over it can be right.
+
+    ``path`` names the document where it is known. Set its ``value`` to the whole number that it
+    should be, or delete the document if it is no shard at all.
+    """
+
+    def __init__(self, message: str, path: str | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class UnsupportedLayout(CounterError):
+    """The counter was written by a newer version of this package: upgrade firestore-counters."""
+
+
+class InvalidArgument(CounterError):
+    """An argument that no call could succeed with; refused before anything was sent."""
+
+
+class InvalidType(InvalidArgument, TypeError):
+    """An argument of a type that would be stored wrongly, or could not be stored at all."""
+
+
+class InvalidValue(InvalidArgument, ValueError):
+    """An argument of the right type that is out of range or malformed."""
+
+
+class SettingsConflict(InvalidValue):
+    """The counter exists, with other settings than ``create()`` was asked for."""

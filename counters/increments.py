@@ -1,0 +1,82 @@
+"""Adding to a counter: settings, a random shard, one exactly-once commit."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+from counters import layout, lifecycle, shards, wire
+from counters.commit import Proof, Staged, commit
+from counters.errors import CounterNotFound, InvalidType, InvalidValue
+from counters.settings import Settings, parse
+from counters.steps import Steps
+
+if TYPE_CHECKING:
+    from counters.context import Call
+
+
+def checked_amount(amount: object) -> int:
+    """``amount`` as an int: any integral type within int64.
+
+    Raises ``InvalidType`` for bool, float, text and the like, ``InvalidValue`` past int64.
+
+    >>> checked_amount(3)
+    3
+    >>> checked_amount(1.0)
+    Traceback (most recent call last):
+        ...
+    counters.errors.InvalidType: an amount is a whole number, not float: round() it, and mind that \
+counters do not hold fractions (count cents, not dollars)
+    """
+    if isinstance(amount, bool):
+        raise InvalidType("an amount is a whole number, not bool: write 1, or int(flag)")
+    if isinstance(amount, str | bytes):
+        raise InvalidType(
+            f"an amount is a whole number, not {type(amount).__name__}: convert it with int()"
+        )
+    try:
+        whole = operator.index(amount)  # type: ignore[arg-type]  # that is what is tested
+    except TypeError as error:
+        raise InvalidType(
+            f"an amount is a whole number, not {type(amount).__name__}: round() it, and mind that "
+            "counters do not hold fractions (count cents, not dollars)"
+        ) from error
+    if not wire.INT64_MIN <= whole <= wire.INT64_MAX:
+        raise InvalidValue("an amount must fit into a signed 64-bit integer, as Firestore's do")
+    return whole
+
+
+def load_settings(call: Call, path: str) -> Steps[Settings]:
+    """A counter's settings: cached, or read (1 read), or by creating the counter with defaults."""
+    cached = call.context.cached(path)
+    if cached is not None:
+        return cached
+    while True:
+        document = (yield from call.get(path))[path]
+        try:
+            settings = parse(document)
+        except CounterNotFound:
+            yield from lifecycle.create(
+                call, path, shards_wanted=None, initial=None, mirrors=None, known=document
+            )
+            continue
+        call.context.cache(path, settings)
+        return settings
+
+
+def increment(call: Call, path: str, amount: int) -> Steps[None]:
+    """Add ``amount`` on a random shard, exactly once; nothing at all for 0."""
+    if amount == 0:
+        return
+    settings = yield from load_settings(call, path)
+    shard: int | None = None
+
+    def stage(receipt: wire.Receipt) -> Staged:
+        nonlocal shard
+        shard = call.context.shard(settings.shards, avoid=shard)
+        return Staged(
+            [shards.add(call, path, shard, amount, receipt)],
+            Proof(layout.shard_path(path, shard), path, settings.created),
+        )
+
+    yield from commit(call, stage)

@@ -1,0 +1,116 @@
+"""How counters lie in Firestore: layout version 1.
+
+Every collection id, document id, field name and path of ours is spelled here and nowhere else.
+Pure: no client, no I/O, no clock. Paths are relative to the database (``posts/a91f/counters/likes``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from typing import Final
+
+LAYOUT: Final = 1
+"""Written into every counter document; a newer number than this is refused."""
+
+# Collections.
+COUNTERS: Final = "counters"
+SHARDS: Final = "counter_shards"
+ROLLUPS: Final = "counter_rollups"
+
+# Fields of a counter document.
+LAYOUT_FIELD: Final = "layout"
+SHARD_COUNT: Final = "shards"
+INITIAL: Final = "initial"
+MIRRORS: Final = "mirrors"
+MIRROR_DOCUMENT: Final = "document"
+MIRROR_FIELD: Final = "field"
+TOTAL: Final = "total"
+AS_OF: Final = "as_of"
+ADJUSTED_AT: Final = "adjusted_at"
+"""Server time of the last reset or repair: what changes the value in one large step."""
+
+# Fields of a shard.
+VALUE: Final = "value"
+WRITES: Final = "writes"
+UPDATED_AT: Final = "updated_at"
+BUCKET: Final = "bucket"
+
+# A field of both: which of their writers' commits were applied.
+RECEIPTS: Final = "receipts"
+
+# Documents of the rollup, all in ROLLUPS so that one query reads them, and their fields.
+CURSOR: Final = "cursor"
+SCANNED_AT: Final = "scanned_at"
+RESCANNED_AT: Final = "rescanned_at"
+PENDING_COUNTER: Final = "counter"
+PENDING_ERROR: Final = "error"
+PENDING_SINCE: Final = "since"
+
+DEFAULT_SHARDS: Final = 10
+MAX_SHARDS: Final = 10_000
+"""More than any sizing asks for; it catches a swapped argument before it costs reads for ever."""
+
+GROUPS: Final = 6
+BUCKETS_PER_GROUP: Final = 5
+BUCKETS: Final = GROUPS * BUCKETS_PER_GROUP
+"""How many index ranges all shards of a database spread over; fixed in layout 1.
+
+30 is the most values that one ``in`` filter takes, so one query scans them all
+(https://firebase.google.com/docs/firestore/query-data/queries, 2026-11-30).
+"""
+
+
+def counter_path(parent: str, name: str) -> str:
+    """Where the counter ``name`` of the document ``parent`` lives.
+
+    >>> counter_path("posts/a91f", "likes")
+    'posts/a91f/counters/likes'
+    """
+    return f"{parent}/{COUNTERS}/{name}"
+
+
+def shard_path(counter: str, shard: int) -> str:
+    """Path of one shard of the counter document at ``counter``.
+
+    >>> shard_path("posts/a91f/counters/likes", 3)
+    'posts/a91f/counters/likes/counter_shards/3'
+    """
+    return f"{counter}/{SHARDS}/{shard}"
+
+
+def counter_of(shard: str) -> str:
+    """Path of the counter document that the shard at ``shard`` belongs to.
+
+    >>> counter_of("posts/a91f/counters/likes/counter_shards/3")
+    'posts/a91f/counters/likes'
+    """
+    return shard.rsplit("/", 2)[0]
+
+
+def group_of(counter: str) -> int:
+    """Which of the ``GROUPS`` groups of buckets a counter's shards all fall into.
+
+    One rollup task takes whole groups, so no counter is summed by two tasks.
+    """
+    return zlib.crc32(counter.encode()) % GROUPS
+
+
+def bucket(counter: str, shard: int) -> int:
+    """The bucket of one shard: one of five, so that a hot counter spreads over index ranges.
+
+    >>> sorted({bucket("posts/a91f/counters/likes", shard) for shard in range(10)})
+    [5, 6, 7, 8, 9]
+    """
+    spread = zlib.crc32(counter.encode()) // GROUPS + shard
+    return group_of(counter) * BUCKETS_PER_GROUP + spread % BUCKETS_PER_GROUP
+
+
+def cursor_path() -> str:
+    """Path of the rollup's cursor."""
+    return f"{ROLLUPS}/{CURSOR}"
+
+
+def pending_path(counter: str) -> str:
+    """Path of the note that the rollup of the counter at ``counter`` failed and is to be retried."""
+    return f"{ROLLUPS}/pending-{hashlib.sha256(counter.encode()).hexdigest()[:32]}"
