@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from google.cloud.firestore_v1 import AsyncClient, AsyncDocumentReference, Client, DocumentReference
+from google.cloud.firestore_v1 import (
+    AsyncClient,
+    AsyncDocumentReference,
+    AsyncTransaction,
+    Client,
+    DocumentReference,
+    Transaction,
+)
 
-from counters import layout, rollup, wire
-from counters.context import Context
+from counters import layout, operations, rollup, wire
+from counters.context import Call, Context
 from counters.counter import AsyncCounter, Counter, twin
 from counters.errors import InvalidType, InvalidValue
 from counters.policy import Policy
 from counters.rollup import RollupReport
 from counters.steps import run, run_async
 
+_T = TypeVar("_T")
 _Client = TypeVar("_Client", Client, AsyncClient)
 
 
@@ -28,6 +37,7 @@ class _App(Generic[_Client]):
         timeout: float = 30.0,
         cache_seconds: float = 60.0,
         poll_seconds: float = 1.0,
+        key_days: float = 14.0,
         policy: Policy | None = None,
     ) -> None:
         self.client: _Client = client
@@ -36,6 +46,7 @@ class _App(Generic[_Client]):
             timeout=timeout,
             cache_seconds=cache_seconds,
             poll_seconds=poll_seconds,
+            key_days=key_days,
             policy=policy,
         )
 
@@ -55,6 +66,9 @@ class Counters(_App[Client]):
         cache_seconds: how long a counter's settings are used before they are read again. After
             ``resize()``, other processes follow within this time.
         poll_seconds: how often the async twin of ``watch`` reads the total.
+        key_days: how long a key of ``increment_once`` is remembered, in days. Events are
+            redelivered for up to 7 days (Pub/Sub's default retention,
+            https://cloud.google.com/pubsub/docs/subscription-properties, 2026-11-30).
         policy: clock, backoff and chance, for tests.
 
     Raises:
@@ -69,6 +83,7 @@ class Counters(_App[Client]):
         timeout: float = 30.0,
         cache_seconds: float = 60.0,
         poll_seconds: float = 1.0,
+        key_days: float = 14.0,
         policy: Policy | None = None,
     ) -> None:
         if not isinstance(client, Client):
@@ -82,6 +97,7 @@ class Counters(_App[Client]):
             timeout=timeout,
             cache_seconds=cache_seconds,
             poll_seconds=poll_seconds,
+            key_days=key_days,
             policy=policy,
         )
 
@@ -100,6 +116,31 @@ class Counters(_App[Client]):
     def at(self, document: DocumentReference) -> Counter:
         """The counter at a document of your choice, which is then its own. Makes no request."""
         return Counter(document, self)
+
+    def transaction(self, body: Callable[[Transaction], _T]) -> _T:
+        """Run ``body(transaction)`` in a transaction, applied exactly once; return what it returned.
+
+        In place of ``@transactional``: that runs its body again when the answer to a commit that was
+        applied is ABORTED or lost, and gives up with a bare ``ValueError``. Here a doubt is settled
+        before anything is tried again. The body reads first and then writes, through the
+        transaction (``likes.stage(transaction)`` too); under contention it runs again, so it must
+        have no other effects. What it raises ends the call, and nothing is applied.
+
+        Price: 2 round trips and 1 write more than the body's own (a document that proves the
+        commit, deleted by the TTL policy); a process's first call 1 read more.
+
+        Raises:
+            NotApplied: nothing was applied; ``__cause__`` is the server's error, such as a
+                precondition of the body's writes that does not hold.
+            OutcomeUnknown: no proof was to be had until ``timeout``.
+        """
+        steps = operations.transact(
+            Call(self.context, wire.database_of(self.client)),
+            lambda identity: wire.adopt(self.client.transaction(), identity),
+            body,
+        )
+        result: _T = run(steps, wire.SyncTransport(self.client))
+        return result
 
     def roll_up(self, *, concurrency: int = 8) -> RollupReport:
         """Write the totals of all counters that changed since the last run; lock nothing.
@@ -136,6 +177,7 @@ class AsyncCounters(_App[AsyncClient]):
         timeout: float = 30.0,
         cache_seconds: float = 60.0,
         poll_seconds: float = 1.0,
+        key_days: float = 14.0,
         policy: Policy | None = None,
     ) -> None:
         if not isinstance(client, AsyncClient):
@@ -149,6 +191,7 @@ class AsyncCounters(_App[AsyncClient]):
             timeout=timeout,
             cache_seconds=cache_seconds,
             poll_seconds=poll_seconds,
+            key_days=key_days,
             policy=policy,
         )
 
@@ -159,6 +202,16 @@ class AsyncCounters(_App[AsyncClient]):
     @twin(of=Counters.at)
     def at(self, document: AsyncDocumentReference) -> AsyncCounter:
         return AsyncCounter(document, self)
+
+    @twin(of=Counters.transaction)
+    async def transaction(self, body: Callable[[AsyncTransaction], Awaitable[_T]]) -> _T:
+        steps = operations.transact(
+            Call(self.context, wire.database_of(self.client)),
+            lambda identity: wire.adopt(self.client.transaction(), identity),
+            body,
+        )
+        result: _T = await run_async(steps, wire.AsyncTransport(self.client))
+        return result
 
     @twin(of=Counters.roll_up)
     async def roll_up(self, *, concurrency: int = 8) -> RollupReport:

@@ -17,6 +17,7 @@ a precondition that makes a repeat harmless.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -38,13 +39,14 @@ _INVALID_TRIES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Where the receipt is.
+    """A receipt, and the document it is in.
 
     A shard may be deleted, with its counter: then ``counter`` and its creation (microseconds), as
     known before the attempt, tell a shard that is gone from one that never was.
     """
 
     path: str
+    receipt: wire.Receipt
     counter: str | None = None
     counter_created: int = 0
 
@@ -63,6 +65,9 @@ class Staged:
 Stage = Callable[[wire.Receipt], Staged]
 """Chooses the writes of one attempt; called again for each, with a new receipt."""
 
+StageWithin = Callable[[bytes, Callable[[], wire.Receipt]], Steps[Staged]]
+"""The same in steps of its own, within the transaction: it asks for its receipt when it is ready."""
+
 
 class Refused(Exception):
     """A precondition of the writes does not hold; nothing was applied. ``__cause__`` says which."""
@@ -78,6 +83,20 @@ def commit(call: Call, stage: Stage) -> Steps[int]:
         NotApplied: nothing was applied, and trying again was useless or out of time.
         OutcomeUnknown: no fence or no proof was to be had in time.
         Refused: a precondition of the writes does not hold.
+    """
+
+    def at_once(_: bytes, receipt: Callable[[], wire.Receipt]) -> Steps[Staged]:
+        return stage(receipt())
+        yield  # a generator that yields nothing
+
+    return (yield from commit_within(call, at_once))
+
+
+def commit_within(call: Call, stage: StageWithin) -> Steps[int]:
+    """Apply what ``stage`` chooses within a transaction exactly once; see ``commit``.
+
+    ABORTED from ``stage`` is contention and starts again; any other error of its ends the call.
+    If it chooses no writes, the transaction is rolled back and nothing is committed.
     """
     lane = call.context.lanes.acquire()
     # Whatever leaves this function otherwise, cancellation for one, drops the lane.
@@ -119,40 +138,58 @@ def commit_conditioned(call: Call, writes: Sequence[Any]) -> Steps[None]:
             attempt += 1
     except OutOfTime:
         raise OutcomeUnknown(
-            f"no answer within {call.context.timeout:g} s ({_text(cause)}); a repeat does no harm"
+            f"no answer within {call.context.timeout:g} s ({text_of(cause)}); a repeat does no harm"
         ) from cause
 
 
-def _attempts(call: Call, lane: Lane, stage: Stage) -> Steps[tuple[int, Proof | None]]:
+def _attempts(call: Call, lane: Lane, stage: StageWithin) -> Steps[tuple[int, Proof | None]]:
+    def next_receipt() -> wire.Receipt:
+        return wire.Receipt(layout.RECEIPTS, lane.name, lane.next_mark(call.context.server_time()))
+
     attempt = 0
     cause: Exception | None = None
     try:
         while True:
             transaction = yield from _begin(call)
-            mark = lane.next_mark(call.context.server_time())
-            receipt = wire.Receipt(layout.RECEIPTS, lane.name, mark)
-            staged = stage(receipt)
-            rpc = wire.commit(call.database, staged.writes, call.patience(), transaction)
-            try:
-                applied, cause = yield from _commit_once(call, transaction, rpc, staged, receipt)
-            except GeneratorExit:
-                raise
-            except (NotApplied, OutcomeUnknown):
-                raise
-            except BaseException:
-                # Cancelled, or Ctrl-C: says nothing of the outcome. Leave no transaction open.
-                yield from _close(call, transaction)
-                raise
-            if applied is not None:
-                return applied, staged.proof
+            committed, proof, cause = yield from _attempt(call, transaction, stage, next_receipt)
+            if committed is not None:
+                return committed, proof
             _raise_if_hopeless(cause, attempt)
             yield from call.back_off(attempt)
             attempt += 1
     except OutOfTime:
         raise NotApplied(
-            f"nothing was applied within {call.context.timeout:g} s: {_text(cause)}; "
+            f"nothing was applied within {call.context.timeout:g} s: {text_of(cause)}; "
             "calling again is safe; if this goes on, the counter may want more shards"
         ) from cause
+
+
+def _attempt(
+    call: Call, transaction: bytes, stage: StageWithin, next_receipt: Callable[[], wire.Receipt]
+) -> Steps[tuple[int | None, Proof | None, Exception | None]]:
+    """All that happens within one transaction: when it was committed, or None and why it was not."""
+    try:
+        staged = yield from stage(transaction, next_receipt)
+        rpc = wire.commit(call.database, staged.writes, call.patience(), transaction)
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        yield from _close(call, transaction)
+        if isinstance(error, exceptions.Aborted):  # contention, met by a read
+            return None, None, error
+        raise
+    if not staged.writes:
+        yield from _close(call, transaction)
+        return call.context.server_time(), None, None
+    try:
+        committed, cause = yield from _commit_once(call, transaction, rpc, staged.proof)
+    except (GeneratorExit, OutcomeUnknown):
+        raise
+    except BaseException:
+        # Cancelled, or Ctrl-C: says nothing of the outcome. Leave no transaction open.
+        yield from _close(call, transaction)
+        raise
+    return committed, staged.proof, cause
 
 
 def _begin(call: Call) -> Steps[bytes]:
@@ -167,17 +204,18 @@ def _begin(call: Call) -> Steps[bytes]:
             except wire.RETRYABLE as error:
                 cause = error
             except Exception as error:
-                raise NotApplied(f"nothing was applied: {_text(error)}") from error
+                raise NotApplied(f"nothing was applied: {text_of(error)}") from error
             yield from call.back_off(attempt)
             attempt += 1
     except OutOfTime:
         raise NotApplied(
-            f"nothing was applied within {call.context.timeout:g} s: {_text(cause)}; calling again is safe"
+            f"nothing was applied within {call.context.timeout:g} s: {text_of(cause)}; "
+            "calling again is safe"
         ) from cause
 
 
 def _commit_once(
-    call: Call, transaction: bytes, rpc: Rpc, staged: Staged, receipt: wire.Receipt
+    call: Call, transaction: bytes, rpc: Rpc, proof: Proof | None
 ) -> Steps[tuple[int | None, Exception | None]]:
     """Commit, and settle any doubt: when it was applied, or None and why it was not."""
     try:
@@ -191,17 +229,17 @@ def _commit_once(
         committed_after_all = yield from _fence(call, transaction, rpc)
         if committed_after_all is not None:
             return committed_after_all, cause
-        if staged.proof is None:
+        if proof is None:
             return None, cause
-        verdict, read_time = yield from _verdict(call, staged.proof, receipt)
+        verdict, read_time = yield from _verdict(call, proof)
     except OutOfTime:
         raise OutcomeUnknown(
-            f"it cannot be known whether this was applied: {_text(cause)}, and no proof was to be "
+            f"it cannot be known whether this was applied: {text_of(cause)}, and no proof was to be "
             f"had within {call.context.timeout:g} s; look at value() before calling again"
         ) from cause
     if verdict is Verdict.UNKNOWN:
         raise OutcomeUnknown(
-            f"it cannot be known whether this was applied: {_text(cause)}, and the counter was "
+            f"it cannot be known whether this was applied: {text_of(cause)}, and the counter was "
             f"deleted meanwhile or this process slept for over {receipts.HORIZON:g} s"
         ) from cause
     return (read_time if verdict is Verdict.APPLIED else None), cause
@@ -239,35 +277,20 @@ def _fence(call: Call, transaction: bytes, rpc: Rpc) -> Steps[int | None]:
         attempt += 1
 
 
-def _verdict(call: Call, proof: Proof, receipt: wire.Receipt) -> Steps[tuple[Verdict, int]]:
-    document = yield from _read_after_fence(call, proof.path)
-    verdict = receipts.judge(document, receipt)
+def _verdict(call: Call, proof: Proof) -> Steps[tuple[Verdict, int]]:
+    document = yield from call.read_for_certain(proof.path)
+    verdict = receipts.judge(document, proof.receipt)
     if verdict is Verdict.ASK_COUNTER and proof.counter is None:
         verdict = Verdict.NOT_APPLIED
     elif verdict is Verdict.ASK_COUNTER and proof.counter is not None:
-        counter = yield from _read_after_fence(call, proof.counter)
+        counter = yield from call.read_for_certain(proof.counter)
         verdict = receipts.judge_by_counter(counter, proof.counter_created)
     return verdict, document.read_time
 
 
-def _read_after_fence(call: Call, path: str) -> Steps[wire.Document]:
-    """Read until there is an answer; unlike ``Call.ask`` it takes no error for an answer."""
-    attempt = 0
-    while True:
-        rpc = wire.get(call.database, [path], call.patience())
-        try:
-            return wire.documents_of((yield rpc))[path]
-        except Exception:  # noqa: BLE001, S110 - the doubt stays until the document was read
-            pass
-        yield from call.back_off(attempt)
-        attempt += 1
-
-
 def _close(call: Call, transaction: bytes) -> Steps[None]:
-    try:
+    with suppress(Exception):  # it was the last word, not the proof
         yield wire.rollback(call.database, transaction, _LAST_WORD, shielded=True)
-    except Exception:  # noqa: BLE001, S110 - it was the last word, not the proof
-        pass
 
 
 def _prune(call: Call, path: str) -> Steps[None]:
@@ -295,10 +318,11 @@ def _raise_if_hopeless(cause: Exception | None, attempt: int) -> None:
         raise Refused from cause
     if isinstance(cause, exceptions.InvalidArgument) and attempt + 1 < _INVALID_TRIES:
         return
-    raise NotApplied(f"nothing was applied: {_text(cause)}") from cause
+    raise NotApplied(f"nothing was applied: {text_of(cause)}") from cause
 
 
-def _text(error: Exception | None) -> str:
+def text_of(error: Exception | None) -> str:
+    """What an error says, in a few words."""
     if error is None:
         return "no time was left to try"
     return getattr(error, "message", None) or str(error) or type(error).__name__

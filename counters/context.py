@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _CACHED_COUNTERS: Final = 10_000
 _REFRESH_GRACE: Final = 5.0
+_LONGEST_KEY_DAYS: Final = 3650
 _ATTEMPT: Final = 15.0
 """The longest wait for one answer, in seconds; a lost one is then settled while there is time."""
 
@@ -46,17 +47,20 @@ class Context:
         timeout: float = 30.0,
         cache_seconds: float = 60.0,
         poll_seconds: float = 1.0,
+        key_days: float = 14.0,
         policy: Policy | None = None,
     ) -> None:
         self.shards = checked_shards(shards)
         self.timeout = _checked_seconds("timeout", timeout, LONGEST_TIMEOUT)
         self.cache_seconds = _checked_seconds("cache_seconds", cache_seconds, 86_400)
         self.poll_seconds = _checked_seconds("poll_seconds", poll_seconds, 86_400)
+        self.key_seconds = _checked("key_days", key_days, "days", _LONGEST_KEY_DAYS) * 86_400
         self.policy = policy or Policy()
         self.lanes = Lanes()
         self._chance = self.policy.chance()
         self._process = os.getpid()
         self._settings: dict[str, _Cached] = {}
+        self._loading: dict[str, tuple[int, object]] = {}
         self._server_time = 0
         self._server_seen = self.policy.clock()
 
@@ -81,9 +85,18 @@ class Context:
         """Take note of a moment that an answer carried."""
         self._server_time, self._server_seen = microseconds, self.policy.clock()
 
+    @property
+    def knows_server_time(self) -> bool:
+        """Whether any answer has carried the server's time yet."""
+        return self._server_time > 0
+
     def server_time(self) -> int:
         """About the server's time, in microseconds, whatever the local wall clock says."""
         return self._server_time + int((self.policy.clock() - self._server_seen) * 1_000_000)
+
+    def expiry(self) -> int:
+        """When a key used now may be forgotten, in microseconds of the server's time."""
+        return self.server_time() + int(self.key_seconds * 1_000_000)
 
     # Settings.
 
@@ -109,6 +122,21 @@ class Context:
         while len(self._settings) >= _CACHED_COUNTERS:
             self._settings.pop(next(iter(self._settings)), None)
         self._settings[key] = _Cached(settings, self.policy.clock() + self.cache_seconds)
+
+    def claim_loading(self, key: str) -> bool:
+        """Whether it is for this call to read a counter's settings; the others wait for it.
+
+        Who is given a claim must ``end_loading``. A forked child is not bound by its parent's.
+        """
+        mine = (os.getpid(), object())
+        claim = self._loading.setdefault(key, mine)
+        if claim[0] != mine[0]:
+            self._loading[key] = claim = mine
+        return claim is mine
+
+    def end_loading(self, key: str) -> None:
+        """Give up a claim to read settings, whether they were read or not."""
+        self._loading.pop(key, None)
 
     def forget(self, key: str) -> None:
         """Read the settings anew at the next call."""
@@ -141,8 +169,10 @@ class Call:
         return wire.document_name(self.database, path)
 
     def patience(self) -> float:
-        """How long to wait for the next answer, in seconds: half of what is left, so that time
-        remains to settle a doubt. Raises ``OutOfTime`` when nothing is left.
+        """How long to wait for the next answer, in seconds.
+
+        Half of what is left, so that time remains to settle a doubt. Raises ``OutOfTime`` when
+        nothing is.
         """
         left = self.until - self.context.policy.clock()
         if left <= 0:
@@ -157,6 +187,12 @@ class Call:
         wait = self.context.random() * self.context.policy.backoff.bound(attempt)
         if wait:
             yield Sleep(min(wait, left))
+
+    def pause(self, seconds: float) -> Steps[None]:
+        """Wait for something that another call of this process does. Raises ``ReadFailed``."""
+        if self.context.policy.clock() >= self.until:
+            raise ReadFailed(f"nothing was changed: no answer within {self.context.timeout:g} s")
+        yield Sleep(seconds)
 
     def ask(self, make: Callable[[float], Rpc]) -> Steps[Any]:
         """Send a request that changes nothing until it is answered.
@@ -181,6 +217,26 @@ class Call:
                 f"nothing was changed: no answer within {self.context.timeout:g} s; "
                 "try again, or raise `timeout`"
             ) from cause
+
+    def read_for_certain(self, path: str) -> Steps[wire.Document]:
+        """Read a document that decides a doubt: again after any error, until there is an answer.
+
+        Raises ``OutOfTime``.
+        """
+        attempt = 0
+        while True:
+            rpc = wire.get(self.database, [path], self.patience())
+            try:
+                return wire.documents_of((yield rpc))[path]
+            except Exception:  # noqa: BLE001, S110 - the doubt stays until the document was read
+                pass
+            yield from self.back_off(attempt)
+            attempt += 1
+
+    def learn_server_time(self) -> Steps[None]:
+        """Have an idea of the server's time: 1 read if this process has none yet."""
+        if not self.context.knows_server_time:
+            yield from self.get(layout.cursor_path())
 
     def get(self, *paths: str, read_time: int | None = None) -> Steps[Mapping[str, wire.Document]]:
         """Read documents outside any transaction, by path. One read each, missing ones too."""
@@ -211,8 +267,12 @@ def checked_shards(shards: object) -> int:
 
 
 def _checked_seconds(name: str, seconds: object, longest: float) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise InvalidType(f"{name} must be a number of seconds, not {type(seconds).__name__}")
-    if not 0 < seconds <= longest:
-        raise InvalidValue(f"{name} must be above 0 and at most {longest:g} seconds, not {seconds}")
-    return float(seconds)
+    return _checked(name, seconds, "seconds", longest)
+
+
+def _checked(name: str, number: object, unit: str, most: float) -> float:
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise InvalidType(f"{name} must be a number of {unit}, not {type(number).__name__}")
+    if not 0 < number <= most:
+        raise InvalidValue(f"{name} must be above 0 and at most {most:g} {unit}, not {number}")
+    return float(number)

@@ -31,10 +31,11 @@ from google.cloud.firestore_v1 import (
     WriteBatch,
 )
 
-from counters import increments, layout, lifecycle, shards, wire
+from counters import increments, layout, lifecycle, operations, shards, wire
 from counters.context import Call, Context, checked_shards, default_context
 from counters.errors import InvalidType, InvalidValue
 from counters.increments import checked_amount
+from counters.operations import checked_key
 from counters.settings import Mirror, Total, targets_of, total_from, total_in
 from counters.steps import Steps, run, run_async
 
@@ -97,6 +98,9 @@ class _Handle:
     def _add(self, amount: int) -> Steps[None]:
         return increments.increment(self._call(), self._path, amount)
 
+    def _add_once(self, key: str, amount: int) -> Steps[bool]:
+        return operations.increment_once(self._call(), self._path, key, amount)
+
     def _subtract(self, amount: object) -> Steps[None]:
         return self._add(checked_amount(-checked_amount(amount)))
 
@@ -119,13 +123,12 @@ class _Handle:
     def _checked_batch(
         self, batch: object, batch_type: type[BaseBatch], transaction_type: type[BaseBatch]
     ) -> BaseBatch:
-        if type(batch) not in (batch_type, transaction_type):
+        if not isinstance(batch, batch_type | transaction_type):
             raise InvalidType(
                 f"an increment is staged into a {batch_type.__name__} or {transaction_type.__name__} "
                 f"of this client, not into {type(batch).__name__}: anything else is not committed "
                 "all or nothing"
             )
-        assert isinstance(batch, batch_type | transaction_type)
         if wire.client_of(batch) is not wire.client_of(self._document):
             raise InvalidValue("the batch belongs to another client than this counter")
         if wire.is_read_only(batch):
@@ -163,6 +166,7 @@ class Counter(_Handle):
         client: Client = wire.client_of(document)
         context = counters.context if counters else default_context(client)
         super().__init__(document, context, wire.database_of(client))
+        self._client = client
         self._transport = wire.SyncTransport(client)
 
     def create(
@@ -211,6 +215,30 @@ class Counter(_Handle):
             InvalidValue: ``n`` does not fit into int64.
         """
         run(self._add(checked_amount(n)), self._transport)
+
+    def increment_once(self, key: str, n: int = 1) -> bool:
+        """Add ``n`` once for ``key``, across processes and days; whether this call added it.
+
+        For events that are delivered again: Pub/Sub, Cloud Tasks, webhooks, Firestore triggers. The
+        key is remembered for ``key_days`` of the ``Counters`` in a document of its own, written in
+        the same commit, and belongs to this counter; ``delete()`` does not forget it. After any
+        error, calling again with the same key is safe.
+
+        Two functions that get the same event need different keys: put the function's name into it.
+
+        Price: 1 round trip, 2 writes (and 1 delete by the TTL policy); a repeat costs 2 round trips
+        and 1 read.
+
+        Args:
+            key: any text but the empty one, such as the event's id; stored hashed.
+            n: as in ``increment``.
+
+        Raises:
+            KeyConflict: the key was used with another amount.
+            InvalidType, InvalidValue: a bad key or amount.
+            NotApplied, OutcomeUnknown: see ``increment``; calling again is safe after both.
+        """
+        return run(self._add_once(checked_key(key), checked_amount(n)), self._transport)
 
     def decrement(self, n: int = 1) -> None:
         """Take ``n`` off: ``increment(-n)``, with the same promise, price and errors.
@@ -338,11 +366,10 @@ class Counter(_Handle):
             data = (documents[0].to_dict() if documents else None) or {}
             try:
                 changes.report(total_from(data))
-            except Exception:
+            except Exception:  # noqa: BLE001 - the callback's
                 _log.exception("watching %s goes on after an error", self._path)
 
-        assert isinstance(self._document, DocumentReference)
-        listener = self._document.on_snapshot(heard)
+        listener = self._client.document(self._path).on_snapshot(heard)
         try:
             yield
         finally:
@@ -373,6 +400,10 @@ class AsyncCounter(_Handle):
     @twin(of=Counter.increment)
     async def increment(self, n: int = 1) -> None:
         await run_async(self._add(checked_amount(n)), self._transport)
+
+    @twin(of=Counter.increment_once)
+    async def increment_once(self, key: str, n: int = 1) -> bool:
+        return await run_async(self._add_once(checked_key(key), checked_amount(n)), self._transport)
 
     @twin(of=Counter.decrement)
     async def decrement(self, n: int = 1) -> None:
@@ -421,7 +452,7 @@ class AsyncCounter(_Handle):
                     result = changes.report(await self.total())
                     if inspect.isawaitable(result):
                         await result
-                except Exception:
+                except Exception:  # noqa: BLE001 - the callback's, or a passing fault
                     _log.exception("watching %s goes on after an error", self._path)
                 await asyncio.sleep(self._context.poll_seconds)
 

@@ -12,7 +12,8 @@
     └── InvalidArgument        refused at the call, before anything was sent
         ├── InvalidType        (also a TypeError)
         └── InvalidValue       (also a ValueError)
-            └── SettingsConflict   create() of a counter that exists with other settings
+            ├── SettingsConflict   create() of a counter that exists with other settings
+            └── KeyConflict        an idempotency key that was used with another amount
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidType",
     "InvalidValue",
+    "KeyConflict",
     "NotApplied",
     "OutcomeUnknown",
     "ReadFailed",
@@ -85,3 +87,7 @@ class InvalidValue(InvalidArgument, ValueError):
 
 class SettingsConflict(InvalidValue):
     """The counter exists, with other settings than ``create()`` was asked for."""
+
+
+class KeyConflict(InvalidValue):
+    """The idempotency key was used before, with another amount: two events share one key."""

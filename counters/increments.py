@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from counters import layout, lifecycle, shards, wire
 from counters.commit import Proof, Staged, commit
@@ -13,6 +13,10 @@ from counters.steps import Steps
 
 if TYPE_CHECKING:
     from counters.context import Call
+
+
+_LOOK_AGAIN: Final = 0.01
+"""How often a call looks whether another one has read the settings that both need, in seconds."""
 
 
 def checked_amount(amount: object) -> int:
@@ -47,10 +51,24 @@ counters do not hold fractions (count cents, not dollars)
 
 
 def load_settings(call: Call, path: str) -> Steps[Settings]:
-    """A counter's settings: cached, or read (1 read), or by creating the counter with defaults."""
-    cached = call.context.cached(path)
-    if cached is not None:
-        return cached
+    """A counter's settings: cached, or read (1 read), or by creating the counter with defaults.
+
+    Of many calls that need them at once, one reads and the others wait for it.
+    """
+    while True:
+        cached = call.context.cached(path)
+        if cached is not None:
+            return cached
+        if call.context.claim_loading(path):
+            break
+        yield from call.pause(_LOOK_AGAIN)
+    try:
+        return (yield from _read_settings(call, path))
+    finally:
+        call.context.end_loading(path)
+
+
+def _read_settings(call: Call, path: str) -> Steps[Settings]:
     while True:
         document = (yield from call.get(path))[path]
         try:
@@ -76,7 +94,7 @@ def increment(call: Call, path: str, amount: int) -> Steps[None]:
         shard = call.context.shard(settings.shards, avoid=shard)
         return Staged(
             [shards.add(call, path, shard, amount, receipt)],
-            Proof(layout.shard_path(path, shard), path, settings.created),
+            Proof(layout.shard_path(path, shard), receipt, path, settings.created),
         )
 
     yield from commit(call, stage)

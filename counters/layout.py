@@ -17,6 +17,7 @@ LAYOUT: Final = 1
 COUNTERS: Final = "counters"
 SHARDS: Final = "counter_shards"
 ROLLUPS: Final = "counter_rollups"
+OPERATIONS: Final = "counter_operations"
 
 # Fields of a counter document.
 LAYOUT_FIELD: Final = "layout"
@@ -38,6 +39,12 @@ BUCKET: Final = "bucket"
 
 # A field of both: which of their writers' commits were applied.
 RECEIPTS: Final = "receipts"
+
+# Fields of an operation: an idempotency key that was used, or the proof of a transaction.
+OPERATION_COUNTER: Final = "counter"
+OPERATION_AMOUNT: Final = "amount"
+EXPIRE_AT: Final = "expire_at"
+"""When a TTL policy on this field may delete the document."""
 
 # Documents of the rollup, all in ROLLUPS so that one query reads them, and their fields.
 CURSOR: Final = "cursor"
@@ -104,6 +111,20 @@ def bucket(counter: str, shard: int) -> int:
     """
     spread = zlib.crc32(counter.encode()) // GROUPS + shard
     return group_of(counter) * BUCKETS_PER_GROUP + spread % BUCKETS_PER_GROUP
+
+
+def operation_path(counter: str, key: str) -> str:
+    """Path of the operation that ``key`` stands for on the counter at ``counter``.
+
+    Hashed, so that any text can be a key, keys of two counters never meet, and ids spread evenly.
+    """
+    digest = hashlib.sha256(f"{counter}\n{key}".encode()).hexdigest()
+    return f"{OPERATIONS}/{digest[:40]}"
+
+
+def transaction_path(lane: str, mark: int) -> str:
+    """Path of the proof that a caller's own transaction was applied."""
+    return f"{OPERATIONS}/{lane}-{mark}"
 
 
 def cursor_path() -> str:

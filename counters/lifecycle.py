@@ -74,7 +74,7 @@ def _create(
         }
         writes.append(wire.replace(call.name(first), start, [layout.UPDATED_AT]))
     writes.append(wire.create(call.name(path), data | receipt.as_field()))
-    return Staged(writes, Proof(path))
+    return Staged(writes, Proof(path, receipt))
 
 
 def _deletions(call: Call, documents: list[wire.Document]) -> list[Any]:
@@ -173,7 +173,7 @@ def _reset(call: Call, path: str, settings: Settings, taken: int, receipt: wire.
             shards.add(call, path, shard, -taken, receipt),
             wire.update(call.name(path), {}, server_time=[layout.ADJUSTED_AT], if_updated=settings.updated),
         ],
-        Proof(layout.shard_path(path, shard), path, settings.created),
+        Proof(layout.shard_path(path, shard), receipt, path, settings.created),
     )
 
 

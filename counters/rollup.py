@@ -52,6 +52,7 @@ even one whose commit took as long as a commit can."""
 _PAGE: Final = 1000
 _CHUNK: Final = 200
 _TRIES: Final = 8
+_MOST_AT_ONCE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +309,10 @@ def _roll_up_one(
     if not document.exists:
         outcome.orphan = bool(seen.shards)
         return outcome
+    if seen.damage:
+        outcome.error = seen.damage
+        return outcome
     try:
-        if seen.damage:
-            raise seen.damage
         yield from _write_total(call, document, moment, suspect, outcome)
     except Exception as error:  # noqa: BLE001 - it stops neither the others nor the cursor
         outcome.error = error
@@ -360,8 +362,9 @@ def _write_total(
 
 
 def _sum(call: Call, path: str, moment: int, suspect: bool, bill: _Bill) -> Steps[int]:
-    """The sum at a moment. Of a counter that failed before, every shard is looked at: the server's
-    SUM skips what is no number.
+    """The sum at a moment; of a counter that failed before, by looking at every shard.
+
+    The server's SUM skips what is no number without a word.
     """
     if not suspect:
         bill.reads += 1
@@ -425,8 +428,9 @@ def _since(state: _State, path: str) -> Timestamp:
 
 
 def _save_cursor(call: Call, state: _State, span: Window, bill: _Bill) -> Steps[None]:
-    """Move the cursor to this run's moment, unless another run moved it meanwhile: then it saw all
-    that its own moment covers, and this run's work is in the totals.
+    """Move the cursor to this run's moment, unless another run moved it meanwhile.
+
+    That one saw all that its own moment covers, and this run's work is in the totals.
     """
     name = call.name(layout.cursor_path())
     data = {layout.SCANNED_AT: wire.timestamp(state.moment)}
@@ -454,5 +458,5 @@ def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 def _check_concurrency(concurrency: object) -> None:
     if isinstance(concurrency, bool) or not isinstance(concurrency, int):
         raise InvalidType(f"concurrency is an int, not {type(concurrency).__name__}")
-    if not 1 <= concurrency <= 1000:
-        raise InvalidValue(f"concurrency must be from 1 to 1,000, not {concurrency}")
+    if not 1 <= concurrency <= _MOST_AT_ONCE:
+        raise InvalidValue(f"concurrency must be from 1 to {_MOST_AT_ONCE:,}, not {concurrency}")

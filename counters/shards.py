@@ -17,7 +17,7 @@ PAGE: Final = 300
 """Shards read or deleted in one request; a page stays far below Firestore's 10 MiB a request."""
 
 
-def add(call: Call, counter: str, shard: int, amount: int, receipt: wire.Receipt) -> Any:
+def add(call: Call, counter: str, shard: int, amount: int, receipt: wire.Receipt | None) -> Any:
     """The write that adds ``amount`` to a shard: one billed write, no read, no read lock."""
     return wire.add_to_shard(
         call.name(layout.shard_path(counter, shard)),

@@ -52,20 +52,31 @@ class Gather:
     limit: int
 
 
-Effect: TypeAlias = Rpc | Sleep | Gather
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """Call a function of the caller's; the async driver awaits what it returns."""
+
+    function: Callable[[], Any]
+
+
+Effect: TypeAlias = Rpc | Sleep | Gather | Invoke
 Steps: TypeAlias = Generator[Effect, Any, T]
 
 
 class Transport(Protocol):
     """Sends an ``Rpc`` and blocks for the answer; a stream's answer is a list."""
 
-    def send(self, rpc: Rpc) -> Any: ...
+    def send(self, rpc: Rpc) -> Any:
+        """Send exactly once."""
+        ...
 
 
 class AsyncTransport(Protocol):
     """Sends an ``Rpc`` and awaits the answer; a stream's answer is a list."""
 
-    async def send(self, rpc: Rpc) -> Any: ...
+    async def send(self, rpc: Rpc) -> Any:
+        """Send exactly once."""
+        ...
 
 
 def run(steps: Steps[T], transport: Transport) -> T:
@@ -92,6 +103,8 @@ def _perform(effect: Effect, transport: Transport) -> Any:
     if isinstance(effect, Sleep):
         time.sleep(effect.seconds)
         return None
+    if isinstance(effect, Invoke):
+        return effect.function()
     if len(effect.steps) == 1:
         return [run(effect.steps[0], transport)]
     # The pool lives as long as this call: functions may be frozen between requests.
@@ -126,6 +139,8 @@ async def _perform_async(effect: Effect, transport: AsyncTransport) -> Any:
         return await _send_async(effect, transport)
     if isinstance(effect, Sleep):
         return await asyncio.sleep(effect.seconds)
+    if isinstance(effect, Invoke):
+        return await effect.function()
     slots = asyncio.Semaphore(effect.limit)
 
     async def in_a_slot(steps: Steps[Any]) -> Any:

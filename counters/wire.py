@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.api_core import exceptions
 from google.cloud.firestore_v1 import types
@@ -40,6 +40,7 @@ _IN: Final = types.StructuredQuery.FieldFilter.Operator.IN.value
 _GREATER: Final = types.StructuredQuery.FieldFilter.Operator.GREATER_THAN.value
 _AND: Final = types.StructuredQuery.CompositeFilter.Operator.AND.value
 _ASCENDING: Final = types.StructuredQuery.Direction.ASCENDING.value
+_Transaction = TypeVar("_Transaction", bound="BaseBatch")
 _STREAMS: Final = frozenset({"batch_get_documents", "run_query", "run_aggregation_query"})
 _SUM_ALIAS: Final = "sum"
 
@@ -103,6 +104,17 @@ def database_of(client: BaseClient) -> str:
 def client_of(thing: BaseBatch | BaseDocumentReference) -> Any:
     """The client behind a document, batch or transaction."""
     return thing._client
+
+
+def writes_of(batch: BaseBatch) -> list[Any]:
+    """The writes that a batch or transaction has gathered, as messages."""
+    return [types.Write.pb(write) for write in batch._write_pbs]
+
+
+def adopt(transaction: _Transaction, identity: bytes) -> _Transaction:
+    """Make an SDK transaction object speak for the transaction of this id."""
+    transaction._id = identity  # type: ignore[attr-defined]
+    return transaction
 
 
 def is_read_only(batch: BaseBatch) -> bool:
@@ -225,7 +237,7 @@ def _document(message: Any, read_time: int) -> Document:
 
 
 def add_to_shard(
-    name: str, *, bucket: tuple[str, int], add: Mapping[str, int], stamp: str, receipt: Receipt
+    name: str, *, bucket: tuple[str, int], add: Mapping[str, int], stamp: str, receipt: Receipt | None
 ) -> Any:
     """Add to a shard without reading it, making it if need be.
 
@@ -235,8 +247,10 @@ def add_to_shard(
     write.update.name = name
     fields = write.update.fields
     fields[bucket[0]].integer_value = bucket[1]
-    fields[receipt.field].map_value.fields[receipt.lane].integer_value = receipt.mark
-    write.update_mask.field_paths.extend((bucket[0], f"{receipt.field}.{receipt.lane}"))
+    write.update_mask.field_paths.append(bucket[0])
+    if receipt is not None:
+        fields[receipt.field].map_value.fields[receipt.lane].integer_value = receipt.mark
+        write.update_mask.field_paths.append(f"{receipt.field}.{receipt.lane}")
     for field, amount in add.items():
         write.update_transforms.add(field_path=field).increment.integer_value = amount
     write.update_transforms.add(field_path=stamp, set_to_server_value=_SERVER_TIME)
