@@ -6,6 +6,7 @@ sum into the counter document, and ``total()`` reads it. Start with ``Counters(c
 """
 
 from counters.app import AsyncCounters, Counters, roll_up, roll_up_async
+from counters.audit import Audit
 from counters.counter import AsyncCounter, Counter
 from counters.errors import (
     CorruptShard,
@@ -19,9 +20,11 @@ from counters.errors import (
     OutcomeUnknown,
     ReadFailed,
     SettingsConflict,
+    StaleAudit,
     UnsupportedLayout,
 )
 from counters.policy import NO_BACKOFF, Backoff, Policy
+from counters.references import AsyncReferenceCount, ReferenceCount
 from counters.rollup import RollupFailure, RollupReport
 from counters.settings import Mirror, Total
 
@@ -29,6 +32,8 @@ __all__ = [
     "NO_BACKOFF",
     "AsyncCounter",
     "AsyncCounters",
+    "AsyncReferenceCount",
+    "Audit",
     "Backoff",
     "CorruptShard",
     "Counter",
@@ -44,9 +49,11 @@ __all__ = [
     "OutcomeUnknown",
     "Policy",
     "ReadFailed",
+    "ReferenceCount",
     "RollupFailure",
     "RollupReport",
     "SettingsConflict",
+    "StaleAudit",
     "Total",
     "UnsupportedLayout",
     "roll_up",

@@ -19,6 +19,7 @@ from counters.context import Call, Context
 from counters.counter import AsyncCounter, Counter, twin
 from counters.errors import InvalidType, InvalidValue
 from counters.policy import Policy
+from counters.references import AsyncReferenceCount, ReferenceCount
 from counters.rollup import RollupReport
 from counters.steps import run, run_async
 
@@ -142,6 +143,14 @@ class Counters(_App[Client]):
         result: _T = run(steps, wire.SyncTransport(self.client))
         return result
 
+    def children(self, parent: DocumentReference | str, name: str) -> ReferenceCount:
+        """The count of the documents in ``<parent>/<name>``, kept at ``<parent>/counters/<name>``.
+
+        Makes no request. Args and errors: as ``on``.
+        """
+        counter = self.client.document(_path_of(parent, name, self.client))
+        return ReferenceCount(self.client.collection(layout.children_path(counter.path)), counter, self)
+
     def roll_up(self, *, concurrency: int = 8) -> RollupReport:
         """Write the totals of all counters that changed since the last run; lock nothing.
 
@@ -203,6 +212,13 @@ class AsyncCounters(_App[AsyncClient]):
     def at(self, document: AsyncDocumentReference) -> AsyncCounter:
         return AsyncCounter(document, self)
 
+    @twin(of=Counters.children)
+    def children(self, parent: AsyncDocumentReference | str, name: str) -> AsyncReferenceCount:
+        counter = self.client.document(_path_of(parent, name, self.client))
+        return AsyncReferenceCount(
+            self.client.collection(layout.children_path(counter.path)), counter, self
+        )
+
     @twin(of=Counters.transaction)
     async def transaction(self, body: Callable[[AsyncTransaction], Awaitable[_T]]) -> _T:
         steps = operations.transact(
@@ -238,7 +254,7 @@ def _path_of(
 ) -> str:
     if not isinstance(name, str):
         raise InvalidType(f"a counter's name is a str, not {type(name).__name__}")
-    if not name or "/" in name or name in {".", ".."} or (name.startswith("__") and name.endswith("__")):
+    if not layout.is_document_id(name):
         raise InvalidValue(f"{name!r} can be no document id, so no counter's name")
     if isinstance(parent, str):
         if len(parent.split("/")) % 2 or not all(parent.split("/")):

@@ -119,8 +119,8 @@ def commit_conditioned(call: Call, writes: Sequence[Any]) -> Steps[None]:
 
     Raises:
         Refused: a precondition does not hold, maybe because a first copy was applied.
-        NotApplied: the server refused it for good.
-        OutcomeUnknown: no answer until the time limit.
+        NotApplied: the server refused it for good at once.
+        OutcomeUnknown: no answer until the time limit, or a refusal after an attempt without answer.
     """
     attempt = 0
     cause: Exception | None = None
@@ -133,7 +133,14 @@ def commit_conditioned(call: Call, writes: Sequence[Any]) -> Steps[None]:
                 cause = error
             else:
                 return
-            _raise_if_hopeless(cause, _INVALID_TRIES)
+            try:
+                _raise_if_hopeless(cause, _INVALID_TRIES)
+            except NotApplied:
+                if not attempt:
+                    raise
+                raise OutcomeUnknown(
+                    f"refused ({text_of(cause)}), after an attempt that may have been applied"
+                ) from cause
             yield from call.back_off(attempt)
             attempt += 1
     except OutOfTime:

@@ -19,24 +19,23 @@ from contextlib import (
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.cloud.firestore_v1 import (
-    SERVER_TIMESTAMP,
     AsyncClient,
     AsyncDocumentReference,
     AsyncTransaction,
     AsyncWriteBatch,
     Client,
     DocumentReference,
-    Increment,
     Transaction,
     WriteBatch,
 )
 
-from counters import increments, layout, lifecycle, operations, shards, wire
+from counters import increments, lifecycle, operations, shards, wire
 from counters.context import Call, Context, checked_shards, default_context
-from counters.errors import InvalidType, InvalidValue
+from counters.errors import InvalidType
 from counters.increments import checked_amount
 from counters.operations import checked_key
 from counters.settings import Mirror, Total, targets_of, total_from, total_in
+from counters.staging import checked_batch, stage_into
 from counters.steps import Steps, run, run_async
 
 if TYPE_CHECKING:
@@ -106,34 +105,13 @@ class _Handle:
 
     def _stage(self, batch: BaseBatch, amount: int) -> Steps[None]:
         settings = yield from increments.load_settings(self._call(), self._path)
-        if amount == 0:
-            return
-        shard = self._context.shard(settings.shards, avoid=None)
-        batch.set(
-            self._document.collection(layout.SHARDS).document(str(shard)),
-            {
-                layout.VALUE: Increment(amount),
-                layout.WRITES: Increment(1),
-                layout.UPDATED_AT: SERVER_TIMESTAMP,
-                layout.BUCKET: layout.bucket(self._path, shard),
-            },
-            merge=True,
-        )
+        if amount:
+            stage_into(batch, self._document, self._context.shard(settings.shards, avoid=None), amount)
 
     def _checked_batch(
         self, batch: object, batch_type: type[BaseBatch], transaction_type: type[BaseBatch]
     ) -> BaseBatch:
-        if not isinstance(batch, batch_type | transaction_type):
-            raise InvalidType(
-                f"an increment is staged into a {batch_type.__name__} or {transaction_type.__name__} "
-                f"of this client, not into {type(batch).__name__}: anything else is not committed "
-                "all or nothing"
-            )
-        if wire.client_of(batch) is not wire.client_of(self._document):
-            raise InvalidValue("the batch belongs to another client than this counter")
-        if wire.is_read_only(batch):
-            raise InvalidValue("the transaction is read-only: begin one that may write")
-        return batch
+        return checked_batch(batch, batch_type, transaction_type, self._document)
 
     def _total(self) -> Steps[Total]:
         document = (yield from self._call().get(self._path))[self._path]

@@ -8,6 +8,7 @@
     ├── OutcomeUnknown         it may or may not have been applied; look before calling again
     ├── CounterNotFound        there is no counter document (also a LookupError)
     ├── CorruptShard           a shard holds something that is no whole number
+    ├── StaleAudit             repair() of a difference that is no longer there
     ├── UnsupportedLayout      the counter was written by a newer version of this package
     └── InvalidArgument        refused at the call, before anything was sent
         ├── InvalidType        (also a TypeError)
@@ -30,6 +31,7 @@ __all__ = [
     "OutcomeUnknown",
     "ReadFailed",
     "SettingsConflict",
+    "StaleAudit",
     "UnsupportedLayout",
 ]
 
@@ -67,6 +69,10 @@ class CorruptShard(CounterError):
     def __init__(self, message: str, path: str | None = None) -> None:
         super().__init__(message)
         self.path = path
+
+
+class StaleAudit(CounterError):
+    """The difference that an audit found is no longer there; nothing was changed. Audit again."""
 
 
 class UnsupportedLayout(CounterError):

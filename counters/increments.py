@@ -50,32 +50,52 @@ counters do not hold fractions (count cents, not dollars)
     return whole
 
 
-def load_settings(call: Call, path: str) -> Steps[Settings]:
+def load_settings(call: Call, path: str, children: str | None = None) -> Steps[Settings]:
     """A counter's settings: cached, or read (1 read), or by creating the counter with defaults.
 
-    Of many calls that need them at once, one reads and the others wait for it.
+    Of many calls that need them at once, one reads and the others wait for it. ``children`` is the
+    collection that the caller counts: a counter that counts another, or none, is refused.
     """
     while True:
         cached = call.context.cached(path)
         if cached is not None:
-            return cached
+            return _for_children(cached, path, children)
         if call.context.claim_loading(path):
             break
         yield from call.pause(_LOOK_AGAIN)
     try:
-        return (yield from _read_settings(call, path))
+        settings = yield from _read_settings(call, path, children)
+        return _for_children(settings, path, children)
     finally:
         call.context.end_loading(path)
 
 
-def _read_settings(call: Call, path: str) -> Steps[Settings]:
+def _for_children(settings: Settings, path: str, children: str | None) -> Settings:
+    if settings.children == children:
+        return settings
+    if children is None:
+        raise InvalidValue(
+            f"{path} counts the documents of {settings.children}: add and remove those instead, "
+            "or the count drifts"
+        )
+    counts = f"counts {settings.children}" if settings.children else "is a counter of its own"
+    raise InvalidValue(f"{path} {counts}, not {children}: give the reference count another counter")
+
+
+def _read_settings(call: Call, path: str, children: str | None) -> Steps[Settings]:
     while True:
         document = (yield from call.get(path))[path]
         try:
             settings = parse(document)
         except CounterNotFound:
             yield from lifecycle.create(
-                call, path, shards_wanted=None, initial=None, mirrors=None, known=document
+                call,
+                path,
+                shards_wanted=None,
+                initial=None,
+                mirrors=None,
+                children=children,
+                known=document,
             )
             continue
         call.context.cache(path, settings)

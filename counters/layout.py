@@ -18,6 +18,7 @@ COUNTERS: Final = "counters"
 SHARDS: Final = "counter_shards"
 ROLLUPS: Final = "counter_rollups"
 OPERATIONS: Final = "counter_operations"
+ADJUSTMENTS: Final = "counter_adjustments"
 
 # Fields of a counter document.
 LAYOUT_FIELD: Final = "layout"
@@ -28,6 +29,8 @@ MIRROR_DOCUMENT: Final = "document"
 MIRROR_FIELD: Final = "field"
 TOTAL: Final = "total"
 AS_OF: Final = "as_of"
+CHILDREN: Final = "children"
+"""Of a reference count: the path of the collection whose documents it counts."""
 ADJUSTED_AT: Final = "adjusted_at"
 """Server time of the last reset or repair: what changes the value in one large step."""
 
@@ -46,6 +49,18 @@ OPERATION_AMOUNT: Final = "amount"
 EXPIRE_AT: Final = "expire_at"
 """When a TTL policy on this field may delete the document."""
 
+CHILD_SHARD: Final = "counter_shard"
+"""In a child of a reference count: the shard that counted it, for security rules."""
+
+# Fields of an adjustment: the record of a repair or backfill, below the counter document.
+ADJUSTMENT_REASON: Final = "reason"
+ADJUSTMENT_BY: Final = "by"
+ADJUSTMENT_DIFFERENCE: Final = "difference"
+ADJUSTMENT_STORED: Final = "stored"
+ADJUSTMENT_ACTUAL: Final = "actual"
+ADJUSTMENT_AS_OF: Final = "as_of"
+ADJUSTMENT_AT: Final = "at"
+
 # Documents of the rollup, all in ROLLUPS so that one query reads them, and their fields.
 CURSOR: Final = "cursor"
 SCANNED_AT: Final = "scanned_at"
@@ -55,6 +70,8 @@ PENDING_ERROR: Final = "error"
 PENDING_SINCE: Final = "since"
 
 DEFAULT_SHARDS: Final = 10
+LONGEST_ID: Final = 1500
+"""Bytes of UTF-8 that a document id can have."""
 MAX_SHARDS: Final = 10_000
 """More than any sizing asks for; it catches a swapped argument before it costs reads for ever."""
 
@@ -77,6 +94,16 @@ def counter_path(parent: str, name: str) -> str:
     return f"{parent}/{COUNTERS}/{name}"
 
 
+def children_path(counter: str) -> str:
+    """The collection that the counter at ``counter`` counts by convention.
+
+    >>> children_path("posts/a91f/counters/likes")
+    'posts/a91f/likes'
+    """
+    parent, _, name = counter.rsplit("/", 2)
+    return f"{parent}/{name}"
+
+
 def shard_path(counter: str, shard: int) -> str:
     """Path of one shard of the counter document at ``counter``.
 
@@ -84,6 +111,37 @@ def shard_path(counter: str, shard: int) -> str:
     'posts/a91f/counters/likes/counter_shards/3'
     """
     return f"{counter}/{SHARDS}/{shard}"
+
+
+def adjustment_path(counter: str, lane: str, mark: int) -> str:
+    """Path of the record of one adjustment."""
+    return f"{counter}/{ADJUSTMENTS}/{mark}-{lane}"
+
+
+def is_document_id(text: str) -> bool:
+    """Whether Firestore takes ``text`` for a document id.
+
+    (https://firebase.google.com/docs/firestore/quotas#collections_documents_and_fields, 2026-11-30)
+
+    >>> is_document_id("u7c20"), is_document_id("a/b"), is_document_id("__x__"), is_document_id("..")
+    (True, False, False, False)
+    """
+    return (
+        0 < len(text.encode(errors="replace")) <= LONGEST_ID
+        and "/" not in text
+        and text not in {".", ".."}
+        and not (text.startswith("__") and text.endswith("__"))
+    )
+
+
+def split_collection(path: str) -> tuple[str, str]:
+    """A collection's parent document (empty for a root collection) and its id.
+
+    >>> split_collection("posts/a91f/likes"), split_collection("posts")
+    (('posts/a91f', 'likes'), ('', 'posts'))
+    """
+    parent, _, collection = path.rpartition("/")
+    return parent, collection
 
 
 def counter_of(shard: str) -> str:

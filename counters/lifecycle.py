@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from counters import layout, shards, wire
 from counters.commit import Proof, Refused, Staged, commit
-from counters.errors import CounterNotFound, SettingsConflict
+from counters.errors import CounterNotFound, InvalidValue, SettingsConflict
 from counters.settings import MirrorTarget, Settings, fields_of, mirrors_field, parse
 from counters.steps import Steps
 
@@ -23,6 +24,7 @@ def create(
     shards_wanted: int | None,
     initial: int | None,
     mirrors: frozenset[MirrorTarget] | None,
+    children: str | None = None,
     known: wire.Document | None = None,
 ) -> Steps[bool]:
     """Make the counter document, starting at ``initial``; False if there is an equal one.
@@ -33,7 +35,7 @@ def create(
     """
     call.context.forget(path)
     data = fields_of(
-        call.database, shards_wanted or call.context.shards, initial or 0, mirrors or frozenset()
+        call.database, shards_wanted or call.context.shards, initial or 0, mirrors or frozenset(), children
     )
     while True:
         document = known or (yield from call.get(path))[path]
@@ -151,30 +153,52 @@ def set_mirrors(call: Call, path: str, mirrors: frozenset[MirrorTarget]) -> Step
 def reset(call: Call, path: str) -> Steps[int]:
     """Take the present value off in one increment; return what was taken.
 
-    The counter document changes in the same commit, under its update time of before the sum: of two
-    resets at once, one starts again. Increments that land meanwhile stay.
+    Increments that land meanwhile stay. Of two resets at once, one starts again.
     """
     while True:
         settings = parse((yield from call.get(path))[path])
+        if settings.children:
+            raise InvalidValue(
+                f"{path} counts the documents of {settings.children} and cannot be reset: "
+                "remove_all() removes those"
+            )
         taken = yield from shards.value(call, path)
         if taken == 0:
             return 0
         try:
-            yield from commit(call, partial(_reset, call, path, settings, taken))
+            yield from adjust(call, path, settings, -taken)
         except Refused:
             continue
         return taken
 
 
-def _reset(call: Call, path: str, settings: Settings, taken: int, receipt: wire.Receipt) -> Staged:
-    shard = call.context.shard(settings.shards, avoid=None)
-    return Staged(
-        [
-            shards.add(call, path, shard, -taken, receipt),
-            wire.update(call.name(path), {}, server_time=[layout.ADJUSTED_AT], if_updated=settings.updated),
-        ],
-        Proof(layout.shard_path(path, shard), receipt, path, settings.created),
-    )
+def adjust(
+    call: Call,
+    path: str,
+    settings: Settings,
+    amount: int,
+    record: Callable[[wire.Receipt], Sequence[Any]] = lambda _: (),
+) -> Steps[None]:
+    """Add an amount that was computed from a sum, unless another adjustment came between.
+
+    ``settings`` are of before the sum: the counter document changes in the same commit, under its
+    update time of then, or ``Refused`` is raised. ``record`` gives more writes for the commit.
+    """
+
+    def stage(receipt: wire.Receipt) -> Staged:
+        shard = call.context.shard(settings.shards, avoid=None)
+        return Staged(
+            [
+                shards.add(call, path, shard, amount, receipt),
+                wire.update(
+                    call.name(path), {}, server_time=[layout.ADJUSTED_AT], if_updated=settings.updated
+                ),
+                *record(receipt),
+            ],
+            Proof(layout.shard_path(path, shard), receipt, path, settings.created),
+        )
+
+    yield from commit(call, stage)
 
 
 def delete(call: Call, path: str) -> Steps[None]:

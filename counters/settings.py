@@ -64,6 +64,7 @@ class Settings:
     shards: int
     initial: int
     mirrors: frozenset[MirrorTarget]
+    children: str | None
     created: int
     updated: int
 
@@ -88,11 +89,19 @@ def targets_of(mirrors: Iterable[Mirror], counter: str) -> frozenset[MirrorTarge
     return frozenset(targets)
 
 
-def fields_of(database: str, shards: int, initial: int, mirrors: frozenset[MirrorTarget]) -> dict[str, Any]:
-    """The data of a new counter document."""
+def fields_of(
+    database: str,
+    shards: int,
+    initial: int,
+    mirrors: frozenset[MirrorTarget],
+    children: str | None = None,
+) -> dict[str, Any]:
+    """The data of a new counter document; ``children`` makes it a reference count."""
     data: dict[str, Any] = {layout.LAYOUT_FIELD: layout.LAYOUT, layout.SHARD_COUNT: shards}
     if initial:
         data[layout.INITIAL] = initial
+    if children:
+        data[layout.CHILDREN] = children
     if mirrors:
         data[layout.MIRRORS] = mirrors_field(database, mirrors)
     return data
@@ -134,10 +143,12 @@ def parse(document: Document) -> Settings:
             f"set it to a whole number from 1 to {layout.MAX_SHARDS:,}"
         )
     initial = fields.get(layout.INITIAL, 0)
+    children = fields.get(layout.CHILDREN)
     return Settings(
         shards=shards,
         initial=initial if isinstance(initial, int) else 0,
         mirrors=frozenset(_targets(fields.get(layout.MIRRORS), document.path)),
+        children=children if isinstance(children, str) else None,
         created=document.created,
         updated=document.updated,
     )

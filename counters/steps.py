@@ -9,6 +9,7 @@ or a model of the network, can drive the same generators with answers of its own
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,7 +55,7 @@ class Gather:
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """Call a function of the caller's; the async driver awaits what it returns."""
+    """Call a function of the caller's; the async driver awaits what it returns, if it can."""
 
     function: Callable[[], Any]
 
@@ -140,7 +141,8 @@ async def _perform_async(effect: Effect, transport: AsyncTransport) -> Any:
     if isinstance(effect, Sleep):
         return await asyncio.sleep(effect.seconds)
     if isinstance(effect, Invoke):
-        return await effect.function()
+        result = effect.function()
+        return await result if inspect.isawaitable(result) else result
     slots = asyncio.Semaphore(effect.limit)
 
     async def in_a_slot(steps: Steps[Any]) -> Any:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from google.cloud.firestore_v1 import AsyncClient, Client
     from google.cloud.firestore_v1.base_batch import BaseBatch
     from google.cloud.firestore_v1.base_client import BaseClient
+    from google.cloud.firestore_v1.base_collection import BaseCollectionReference
     from google.cloud.firestore_v1.base_document import BaseDocumentReference
 
 # The protobuf classes behind the SDK's wrappers: a request is built in these and wrapped once.
@@ -42,7 +43,7 @@ _AND: Final = types.StructuredQuery.CompositeFilter.Operator.AND.value
 _ASCENDING: Final = types.StructuredQuery.Direction.ASCENDING.value
 _Transaction = TypeVar("_Transaction", bound="BaseBatch")
 _STREAMS: Final = frozenset({"batch_get_documents", "run_query", "run_aggregation_query"})
-_SUM_ALIAS: Final = "sum"
+_ALIAS: Final = "result"
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
@@ -106,6 +107,11 @@ def client_of(thing: BaseBatch | BaseDocumentReference) -> Any:
     return thing._client
 
 
+def collection_path(collection: BaseCollectionReference[Any]) -> str:
+    """The path of a collection within its database."""
+    return "/".join(collection._path)
+
+
 def writes_of(batch: BaseBatch) -> list[Any]:
     """The writes that a batch or transaction has gathered, as messages."""
     return [types.Write.pb(write) for write in batch._write_pbs]
@@ -151,6 +157,12 @@ def to_datetime(microseconds: int) -> datetime:
     return datetime.fromtimestamp(microseconds // 1_000_000, timezone.utc).replace(
         microsecond=microseconds % 1_000_000
     )
+
+
+def from_datetime(moment: datetime) -> int:
+    """Microseconds since the epoch of an aware datetime."""
+    since = moment - datetime.fromtimestamp(0, timezone.utc)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 # Values.
@@ -337,10 +349,15 @@ def remove_keys(name: str, field: str, keys: Iterable[str], *, if_updated: int) 
     return write
 
 
-def delete(name: str, *, if_updated: int | None = None) -> Any:
-    """Delete a document; with ``if_updated`` only if its update time is still this."""
+def delete(name: str, *, if_updated: int | None = None, must_exist: bool = False) -> Any:
+    """Delete a document.
+
+    ``if_updated``: only if its update time is still this; ``must_exist``: only if there is one.
+    """
     write = _Write()
     write.delete = name
+    if must_exist:
+        write.current_document.exists = True
     if if_updated is not None:
         write.current_document.update_time.CopyFrom(timestamp(if_updated))
     return write
@@ -432,25 +449,47 @@ def sum_of(
 ) -> Rpc:
     """Sum an integer field over a collection, at one snapshot: one read per 1,000 documents.
 
-    (https://firebase.google.com/docs/firestore/pricing#aggregation_queries, 2026-11-30)
+    Read the answer with ``sum_in``
+    (https://firebase.google.com/docs/firestore/pricing#aggregation_queries, 2026-11-30).
     """
-    request = _SumRequest(parent=document_name(database, parent))
-    query = request.structured_aggregation_query
-    query.structured_query.from_.add(collection_id=collection)
-    query.aggregations.add(alias=_SUM_ALIAS).sum.field.field_path = field
-    if read_time is not None:
-        request.read_time.CopyFrom(timestamp(read_time))
+    request = _aggregation(database, parent, collection, read_time)
+    aggregation = request.structured_aggregation_query.aggregations.add(alias=_ALIAS)
+    aggregation.sum.field.field_path = field
     return Rpc("run_aggregation_query", types.RunAggregationQueryRequest.wrap(request), timeout)
 
 
+def count_of(
+    database: str, parent: str, collection: str, timeout: float, *, read_time: int | None = None
+) -> Rpc:
+    """Count the documents of a collection, at one snapshot: one read per 1,000.
+
+    Read the answer with ``sum_in``.
+    """
+    request = _aggregation(database, parent, collection, read_time)
+    request.structured_aggregation_query.aggregations.add(alias=_ALIAS).count.SetInParent()
+    return Rpc("run_aggregation_query", types.RunAggregationQueryRequest.wrap(request), timeout)
+
+
+def _aggregation(database: str, parent: str, collection: str, read_time: int | None) -> Any:
+    request = _SumRequest(parent=_parent_name(database, parent))
+    request.structured_aggregation_query.structured_query.from_.add(collection_id=collection)
+    if read_time is not None:
+        request.read_time.CopyFrom(timestamp(read_time))
+    return request
+
+
+def _parent_name(database: str, parent: str) -> str:
+    return document_name(database, parent) if parent else f"{database}/documents"
+
+
 def sum_in(answer: Iterable[Any]) -> int | None:
-    """The sum, or None if the server's sum is no integer (a fraction, or past int64)."""
+    """The sum or count, or None if the server's sum is no integer (a fraction, or past int64)."""
     for part in answer:
         fields = types.RunAggregationQueryResponse.pb(part).result.aggregate_fields
-        if _SUM_ALIAS in fields:
-            kind = fields[_SUM_ALIAS].WhichOneof("value_type")
+        if _ALIAS in fields:
+            kind = fields[_ALIAS].WhichOneof("value_type")
             if kind == "integer_value":
-                return int(fields[_SUM_ALIAS].integer_value)
+                return int(fields[_ALIAS].integer_value)
             return 0 if kind == "null_value" else None
     return 0
 
@@ -467,7 +506,7 @@ def list_documents(
     read_time: int | None = None,
 ) -> Rpc:
     """One page of a collection, in the order of ids; ``after`` is the last page's last path."""
-    request = _QueryRequest(parent=document_name(database, parent) if parent else f"{database}/documents")
+    request = _QueryRequest(parent=_parent_name(database, parent))
     query = request.structured_query
     _source(query, collection, fields, limit)
     query.order_by.add(direction=_ASCENDING).field.field_path = "__name__"

@@ -1,0 +1,421 @@
+"""``ReferenceCount`` and ``AsyncReferenceCount``: a counter kept equal to the number of children."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from google.cloud.firestore_v1 import (
+    AsyncClient,
+    AsyncCollectionReference,
+    AsyncDocumentReference,
+    AsyncTransaction,
+    AsyncWriteBatch,
+    Client,
+    CollectionReference,
+    DocumentReference,
+    Transaction,
+    WriteBatch,
+)
+
+from counters import audit, children, increments, layout, lifecycle, shards, wire
+from counters.audit import Audit
+from counters.context import Call, Context, checked_shards, default_context
+from counters.counter import twin
+from counters.errors import InvalidType, InvalidValue
+from counters.settings import Mirror, Total, targets_of, total_in
+from counters.staging import checked_batch, stage_into
+from counters.steps import Steps, run, run_async
+
+if TYPE_CHECKING:
+    from google.cloud.firestore_v1.base_batch import BaseBatch
+
+    from counters.app import AsyncCounters, Counters
+
+_Data = Mapping[str, Any]
+
+
+class _References:
+    """What the twins share: checked paths, and the steps of each call. Makes no request."""
+
+    def __init__(
+        self,
+        collection: CollectionReference | AsyncCollectionReference,
+        counter: DocumentReference | AsyncDocumentReference,
+        context: Context,
+    ) -> None:
+        client = wire.client_of(counter)
+        self._collection = collection
+        self._counter = counter
+        self._context = context
+        self._database = wire.database_of(client)
+        self._path: str = counter.path
+        self._children = wire.collection_path(collection)
+        if wire.client_of(collection) is not client:
+            raise InvalidValue("the collection and the counter belong to two clients")
+        if self._path.rpartition("/")[0] == self._children:
+            raise InvalidValue(f"the counter {self._path} would count itself")
+
+    @property
+    def path(self) -> str:
+        """Path of the counter document, relative to the database."""
+        return self._path
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._children!r}, {self._path!r})"
+
+    def _call(self) -> Call:
+        return Call(self._context, self._database)
+
+    def _create(self, shard_count: int | None, mirrors: Iterable[Mirror] | None) -> Steps[bool]:
+        return lifecycle.create(
+            self._call(),
+            self._path,
+            shards_wanted=None if shard_count is None else checked_shards(shard_count),
+            initial=None,
+            mirrors=None if mirrors is None else targets_of(mirrors, self._path),
+            children=self._children,
+        )
+
+    def _child(self, child_id: object) -> DocumentReference | AsyncDocumentReference:
+        return self._collection.document(checked_id(child_id))
+
+    def _add(self, child_id: object, data: _Data | None) -> Steps[bool]:
+        reference = self._child(child_id)
+        write = _create_write(wire.client_of(reference).batch(), reference, data)
+        return children.add(self._call(), self._path, self._children, write)
+
+    def _remove(self, child_id: object) -> Steps[bool]:
+        return children.remove(self._call(), self._path, self._children, checked_id(child_id))
+
+    def _contains(self, child_id: object) -> Steps[bool]:
+        return children.contains(self._call(), self._child(child_id).path)
+
+    def _stage_add(self, batch: BaseBatch, child_id: object, data: _Data | None) -> Steps[None]:
+        reference, checked = self._child(child_id), checked_data(data)
+        settings = yield from increments.load_settings(self._call(), self._path, self._children)
+        shard = self._context.shard(settings.shards, avoid=None)
+        batch.create(reference, {**checked, layout.CHILD_SHARD: shard})
+        stage_into(batch, self._counter, shard, 1)
+
+    def _stage_remove(self, batch: BaseBatch, child_id: object) -> Steps[None]:
+        reference = self._child(child_id)
+        settings = yield from increments.load_settings(self._call(), self._path, self._children)
+        batch.delete(reference, option=wire.client_of(self._counter).write_option(exists=True))
+        stage_into(batch, self._counter, self._context.shard(settings.shards, avoid=None), -1)
+
+    def _value(self) -> Steps[int]:
+        return shards.value(self._call(), self._path)
+
+    def _total(self) -> Steps[Total]:
+        document = (yield from self._call().get(self._path))[self._path]
+        return total_in(document)
+
+    def _remove_all(self, progress: Callable[[int], object] | None) -> Steps[int]:
+        return children.remove_all(self._call(), self._path, self._children, progress)
+
+    def _audit(self) -> Steps[Audit]:
+        return audit.audit(self._call(), self._path, self._children)
+
+    def _repair(self, found: Audit, by: str) -> Steps[int]:
+        if not isinstance(found, Audit):
+            raise InvalidType(f"repair() takes an Audit, not {type(found).__name__}")
+        if found.path != self._path:
+            raise InvalidValue(f"that is an audit of {found.path}, not of {self._path}")
+        return audit.repair(self._call(), self._path, self._children, found, checked_by(by))
+
+    def _backfill(self, by: str) -> Steps[int]:
+        by = checked_by(by)
+        yield from increments.load_settings(self._call(), self._path, self._children)
+        return (yield from audit.backfill(self._call(), self._path, self._children, by))
+
+
+class ReferenceCount(_References):
+    """A counter that always equals the number of documents in a collection: likes, members, replies.
+
+    ``Counters.children(post, "likes")`` makes one for the documents in ``<post>/likes``, counted at
+    ``<post>/counters/likes``; this is the primitive, for any collection and counter document. A
+    child and its count change in one commit or not at all, so nothing drifts, as long as all that
+    adds and removes children does it here (or under the rules in ``firestore.rules``).
+
+    The handle costs nothing to make and makes no request. Settings are read, cached and created as
+    ``Counter`` says. In each child, the field ``counter_shard`` is ours.
+
+    Args:
+        collection: the children.
+        counter: where the counter lives; a document of its own.
+        counters: the ``Counters`` to share settings with; default: one for each client.
+
+    Raises:
+        InvalidType, InvalidValue: another client's twin, two clients, a counter among its children.
+    """
+
+    def __init__(
+        self,
+        collection: CollectionReference,
+        counter: DocumentReference,
+        counters: Counters | None = None,
+    ) -> None:
+        if not isinstance(collection, CollectionReference) or not isinstance(counter, DocumentReference):
+            raise InvalidType("ReferenceCount takes a collection and a document of a sync client")
+        client: Client = wire.client_of(counter)
+        super().__init__(collection, counter, counters.context if counters else default_context(client))
+        self._transport = wire.SyncTransport(client)
+
+    def create(self, *, shards: int | None = None, mirrors: Iterable[Mirror] | None = None) -> bool:
+        """Make the counter, with settings; True if this call made it. See ``Counter.create``.
+
+        Where there are children already, ``backfill()`` next.
+        """
+        return run(self._create(shards, mirrors), self._transport)
+
+    def add(self, child: str, data: Mapping[str, Any] | None = None) -> bool:
+        """Add the child with this id and count it; whether this call did.
+
+        False if it was there already: a double tap counts once. True even when the first answer was
+        lost and others toggled the child meanwhile.
+
+        Price: 2 round trips, 2 writes; no read, no read lock. A doubt costs as in ``increment``.
+
+        Args:
+            child: its document id, such as the user's.
+            data: its fields, with the SDK's transforms (``SERVER_TIMESTAMP``).
+
+        Raises:
+            InvalidType, InvalidValue: a bad id, or data that Firestore cannot hold.
+            NotApplied, OutcomeUnknown: see ``Counter.increment``.
+        """
+        return run(self._add(child, data), self._transport)
+
+    def add_new(self, data: Mapping[str, Any] | None = None) -> str:
+        """Add a child with an id of its own, for replies or members; return the id.
+
+        Price and errors: as ``add``.
+        """
+        child: str = self._collection.document().id
+        run(self._add(child, data), self._transport)
+        return child
+
+    def remove(self, child: str) -> bool:
+        """Remove the child and discount it; whether this call did. False if it was not there.
+
+        So the value never goes below zero; one shard may.
+
+        Price: 2 round trips, 1 write and 1 delete. Errors: as ``add``.
+        """
+        return run(self._remove(child), self._transport)
+
+    def contains(self, child: str) -> bool:
+        """Whether the child is there. Price: 1 round trip, 1 read."""
+        return run(self._contains(child), self._transport)
+
+    def stage_add(
+        self, batch: WriteBatch | Transaction, child: str, data: Mapping[str, Any] | None = None
+    ) -> None:
+        """Add and count a child as part of the caller's own commit.
+
+        If the child is there already, that commit is refused as a whole with ``AlreadyExists``.
+        The SDK sends a commit again whose answer was lost: that too may then say ``AlreadyExists``
+        although the first copy was applied. ``Counters.transaction`` settles it.
+
+        Price: no round trip, 2 writes (in the caller's commit). Errors: as ``Counter.stage``.
+        """
+        checked = checked_batch(batch, WriteBatch, Transaction, self._counter)
+        run(self._stage_add(checked, child, data), self._transport)
+
+    def stage_remove(self, batch: WriteBatch | Transaction, child: str) -> None:
+        """Remove and discount a child as part of the caller's own commit.
+
+        If the child is not there, that commit is refused as a whole with ``NotFound``; else as
+        ``stage_add``.
+
+        Price: no round trip, 1 write and 1 delete (in the caller's commit).
+        """
+        checked = checked_batch(batch, WriteBatch, Transaction, self._counter)
+        run(self._stage_remove(checked, child), self._transport)
+
+    def value(self) -> int:
+        """How many children there are, exactly; price and errors as ``Counter.value``."""
+        return run(self._value(), self._transport)
+
+    def total(self) -> Total:
+        """What the last rollup wrote; price and errors as ``Counter.total``."""
+        return run(self._total(), self._transport)
+
+    def remove_all(self, progress: Callable[[int], object] | None = None) -> int:
+        """Remove all children that were there when it began; return how many this call removed.
+
+        The count is right at every moment; who adds or removes meanwhile does no harm. Cut short,
+        a repeat finishes the work. ``timeout`` bounds each page of 100.
+
+        Price: for each page 3 round trips, 1 write, and 1 read and 1 delete a child; one by one
+        (2 round trips each) where somebody removed one of the page meanwhile.
+
+        Args:
+            progress: called after each page with the number removed so far.
+        """
+        return run(self._remove_all(progress), self._transport)
+
+    def audit(self) -> Audit:
+        """Compare the count with the number of children, both at one moment, without a lock.
+
+        Exact under live traffic: ``difference`` is 0 unless something changed children or shards
+        behind our back.
+
+        Price: 3 round trips; 1 read for the counter document, 1 per 1,000 shards and 1 per 1,000
+        children, at least 1 each.
+
+        Raises:
+            CorruptShard, ReadFailed: see ``Counter.value``.
+        """
+        return run(self._audit(), self._transport)
+
+    def repair(self, audit: Audit, *, by: str = "") -> int:
+        """Add the difference that ``audit`` found, once; return it.
+
+        Audits again just before, and refuses a difference that is no longer there: of two operators
+        one repairs. Likes go on meanwhile. A record of who, when and how much is kept below the
+        counter document, in ``counter_adjustments``.
+
+        Price: an audit, and 2 round trips and 3 writes; again for what came between.
+
+        Args:
+            audit: what ``audit()`` returned.
+            by: who repairs, for the record.
+
+        Raises:
+            StaleAudit: the difference is another one now; nothing was changed.
+            CounterNotFound: there is no such counter.
+            NotApplied, OutcomeUnknown: see ``Counter.increment``.
+        """
+        return run(self._repair(audit, by), self._transport)
+
+    def backfill(self, *, by: str = "") -> int:
+        """Bring the count to the children that exist, for data older than the counter.
+
+        Return what was added. Exact while adds and removes go on, if they go on here.
+        Price, record and errors: as ``repair``.
+        """
+        return run(self._backfill(by), self._transport)
+
+
+class AsyncReferenceCount(_References):
+    """The async twin of ``ReferenceCount``: same effects, prices and errors."""
+
+    def __init__(
+        self,
+        collection: AsyncCollectionReference,
+        counter: AsyncDocumentReference,
+        counters: AsyncCounters | None = None,
+    ) -> None:
+        if not isinstance(collection, AsyncCollectionReference) or not isinstance(
+            counter, AsyncDocumentReference
+        ):
+            raise InvalidType("AsyncReferenceCount takes a collection and a document of an async client")
+        client: AsyncClient = wire.client_of(counter)
+        super().__init__(collection, counter, counters.context if counters else default_context(client))
+        self._transport = wire.AsyncTransport(client)
+
+    @twin(of=ReferenceCount.create)
+    async def create(self, *, shards: int | None = None, mirrors: Iterable[Mirror] | None = None) -> bool:
+        return await run_async(self._create(shards, mirrors), self._transport)
+
+    @twin(of=ReferenceCount.add)
+    async def add(self, child: str, data: Mapping[str, Any] | None = None) -> bool:
+        return await run_async(self._add(child, data), self._transport)
+
+    @twin(of=ReferenceCount.add_new)
+    async def add_new(self, data: Mapping[str, Any] | None = None) -> str:
+        child: str = self._collection.document().id
+        await run_async(self._add(child, data), self._transport)
+        return child
+
+    @twin(of=ReferenceCount.remove)
+    async def remove(self, child: str) -> bool:
+        return await run_async(self._remove(child), self._transport)
+
+    @twin(of=ReferenceCount.contains)
+    async def contains(self, child: str) -> bool:
+        return await run_async(self._contains(child), self._transport)
+
+    @twin(of=ReferenceCount.stage_add)
+    async def stage_add(
+        self,
+        batch: AsyncWriteBatch | AsyncTransaction,
+        child: str,
+        data: Mapping[str, Any] | None = None,
+    ) -> None:
+        checked = checked_batch(batch, AsyncWriteBatch, AsyncTransaction, self._counter)
+        await run_async(self._stage_add(checked, child, data), self._transport)
+
+    @twin(of=ReferenceCount.stage_remove)
+    async def stage_remove(self, batch: AsyncWriteBatch | AsyncTransaction, child: str) -> None:
+        checked = checked_batch(batch, AsyncWriteBatch, AsyncTransaction, self._counter)
+        await run_async(self._stage_remove(checked, child), self._transport)
+
+    @twin(of=ReferenceCount.value)
+    async def value(self) -> int:
+        return await run_async(self._value(), self._transport)
+
+    @twin(of=ReferenceCount.total)
+    async def total(self) -> Total:
+        return await run_async(self._total(), self._transport)
+
+    @twin(of=ReferenceCount.remove_all)
+    async def remove_all(self, progress: Callable[[int], object] | None = None) -> int:
+        return await run_async(self._remove_all(progress), self._transport)
+
+    @twin(of=ReferenceCount.audit)
+    async def audit(self) -> Audit:
+        return await run_async(self._audit(), self._transport)
+
+    @twin(of=ReferenceCount.repair)
+    async def repair(self, audit: Audit, *, by: str = "") -> int:
+        return await run_async(self._repair(audit, by), self._transport)
+
+    @twin(of=ReferenceCount.backfill)
+    async def backfill(self, *, by: str = "") -> int:
+        return await run_async(self._backfill(by), self._transport)
+
+
+def checked_id(child: object) -> str:
+    """``child`` if it can be a document id."""
+    if not isinstance(child, str):
+        raise InvalidType(f"a child's id is a str, not {type(child).__name__}")
+    if not layout.is_document_id(child):
+        raise InvalidValue(f"{child!r} can be no document id")
+    return child
+
+
+def checked_data(data: object) -> _Data:
+    """``data`` if it can be a child's fields, with ours left free."""
+    if data is None:
+        return {}
+    if not isinstance(data, Mapping):
+        raise InvalidType(f"a child's data is a dict, not {type(data).__name__}")
+    if layout.CHILD_SHARD in data:
+        raise InvalidValue(f"the field {layout.CHILD_SHARD!r} of a child is the counter's")
+    return data
+
+
+def checked_by(by: object) -> str:
+    """``by`` if it can be recorded as who did it."""
+    if not isinstance(by, str):
+        raise InvalidType(f"`by` is a str, not {type(by).__name__}")
+    return by
+
+
+def _create_write(
+    batch: BaseBatch,
+    reference: DocumentReference | AsyncDocumentReference,
+    data: _Data | None,
+) -> Any:
+    """The write that creates a child, by the SDK's own encoding of its data."""
+    try:
+        batch.create(reference, dict(checked_data(data)))
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidType | InvalidValue):
+            raise
+        raise InvalidType(f"Firestore cannot hold this data: {error}") from error
+    (write,) = wire.writes_of(batch)
+    return write
