@@ -42,7 +42,12 @@ def create(
         known = None
         if document.exists:
             refuse_other_settings(
-                parse(document), path, shards_wanted=shards_wanted, initial=initial, mirrors=mirrors
+                parse(document),
+                path,
+                shards_wanted=shards_wanted,
+                initial=initial,
+                mirrors=mirrors,
+                children=children,
             )
             return False
         orphans = yield from shards.page(call, path, (layout.WRITES,))
@@ -111,6 +116,7 @@ def refuse_other_settings(
     shards_wanted: int | None,
     initial: int | None,
     mirrors: frozenset[MirrorTarget] | None,
+    children: str | None,
 ) -> None:
     """Raise ``SettingsConflict`` if a counter has other settings than are wanted."""
     differences = []
@@ -124,6 +130,11 @@ def refuse_other_settings(
         )
     if mirrors is not None and mirrors != found.mirrors:
         differences.append("it has other mirrors: set_mirrors([…]) changes them")
+    if children != found.children:
+        differences.append(
+            f"it counts {found.children or 'what increment() is told'}, not {children or 'that'}: "
+            "give one of them another document"
+        )
     if differences:
         raise SettingsConflict(f"{path} exists with other settings: " + "; ".join(differences))
 

@@ -21,7 +21,7 @@ from google.cloud.firestore_v1 import (
 from counters import audit, children, increments, layout, lifecycle, shards, wire
 from counters.audit import Audit
 from counters.context import Call, Context, checked_shards, default_context
-from counters.counter import twin
+from counters.counter import AsyncCounter, Counter, twin
 from counters.errors import InvalidType, InvalidValue
 from counters.settings import Mirror, Total, targets_of, total_in
 from counters.staging import checked_batch, stage_into
@@ -161,6 +161,12 @@ class ReferenceCount(_References):
         client: Client = wire.client_of(counter)
         super().__init__(collection, counter, counters.context if counters else default_context(client))
         self._transport = wire.SyncTransport(client)
+        self._handle = Counter(counter, counters)
+
+    @property
+    def counter(self) -> Counter:
+        """The counter behind it, for ``watch``, ``resize``, ``set_mirrors`` and ``delete``."""
+        return self._handle
 
     def create(self, *, shards: int | None = None, mirrors: Iterable[Mirror] | None = None) -> bool:
         """Make the counter, with settings; True if this call made it. See ``Counter.create``.
@@ -315,6 +321,12 @@ class AsyncReferenceCount(_References):
         client: AsyncClient = wire.client_of(counter)
         super().__init__(collection, counter, counters.context if counters else default_context(client))
         self._transport = wire.AsyncTransport(client)
+        self._handle = AsyncCounter(counter, counters)
+
+    @property
+    def counter(self) -> AsyncCounter:
+        """The counter behind it, for ``watch``, ``resize``, ``set_mirrors`` and ``delete``."""
+        return self._handle
 
     @twin(of=ReferenceCount.create)
     async def create(self, *, shards: int | None = None, mirrors: Iterable[Mirror] | None = None) -> bool:
