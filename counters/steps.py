@@ -158,7 +158,13 @@ async def _perform_async(effect: Effect, transport: AsyncTransport) -> Any:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-_shielded: set[asyncio.Task[Any]] = set()
+_left_alone: set[asyncio.Task[Any]] = set()
+
+
+def _ended_alone(task: asyncio.Task[Any]) -> None:
+    _left_alone.discard(task)
+    if not task.cancelled():
+        task.exception()  # looked at, or the loop would log that nobody did
 
 
 async def _send_async(rpc: Rpc, transport: AsyncTransport) -> Any:
@@ -168,11 +174,10 @@ async def _send_async(rpc: Rpc, transport: AsyncTransport) -> Any:
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
-        if rpc.shielded:
-            _shielded.add(task)  # the loop itself keeps only weak references
-            task.add_done_callback(_shielded.discard)
-        else:
+        if not rpc.shielded:
             task.cancel()
+        _left_alone.add(task)  # the loop itself keeps only weak references
+        task.add_done_callback(_ended_alone)
         raise
     if task.cancelled():
         raise exceptions.Cancelled("the server, or what is between, cancelled the request")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.api_core import exceptions
@@ -386,14 +387,19 @@ def _stamp(write: Any, fields: Iterable[str]) -> None:
 
 def begin(database: str, timeout: float) -> Rpc:
     """Begin a read-write transaction. Read the answer with ``transaction_of``."""
+    return Rpc("begin_transaction", _begin_request(database), timeout)
+
+
+@lru_cache(maxsize=16)
+def _begin_request(database: str) -> types.BeginTransactionRequest:
     request = _BeginRequest(database=database)
     request.options.read_write.SetInParent()
-    return Rpc("begin_transaction", types.BeginTransactionRequest.wrap(request), timeout)
+    return types.BeginTransactionRequest.wrap(request)
 
 
 def transaction_of(answer: Any) -> bytes:
     """The id of the transaction that was begun."""
-    transaction: bytes = answer.transaction
+    transaction: bytes = types.BeginTransactionResponse.pb(answer).transaction
     return transaction
 
 
