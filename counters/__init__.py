@@ -5,28 +5,11 @@ exactly once. ``value()`` sums the shards, exact now; ``roll_up()``, run on a sc
 sum into the counter document, and ``total()`` reads it. Start with ``Counters(client)``.
 """
 
-from counters.app import AsyncCounters, Counters, roll_up, roll_up_async
-from counters.audit import Audit
-from counters.counter import AsyncCounter, Counter
-from counters.errors import (
-    CorruptShard,
-    CounterError,
-    CounterNotFound,
-    InvalidArgument,
-    InvalidType,
-    InvalidValue,
-    KeyConflict,
-    NotApplied,
-    OutcomeUnknown,
-    ReadFailed,
-    SettingsConflict,
-    StaleAudit,
-    UnsupportedLayout,
-)
-from counters.policy import NO_BACKOFF, Backoff, Policy
-from counters.references import AsyncReferenceCount, ReferenceCount
-from counters.rollup import RollupFailure, RollupReport
-from counters.settings import Mirror, Total
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from counters.public import *
 
 __all__ = [
     "NO_BACKOFF",
@@ -59,3 +42,15 @@ __all__ = [
     "roll_up",
     "roll_up_async",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded at first use: pytest loads ``counters.testing.plugin`` in every project that has this
+    # package installed, and must not load the Firestore SDK with it.
+    if name in __all__:
+        return getattr(import_module("counters.public"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
