@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from google.api_core import exceptions
+
 from counters import increments, layout, shards, wire
 from counters.commit import Proof, Refused, Staged, commit
+from counters.errors import NotApplied
 from counters.settings import Settings
 from counters.steps import Invoke, Steps
 
@@ -16,6 +19,11 @@ if TYPE_CHECKING:
 
 _PAGE: Final = 100
 """Children that ``remove_all`` removes in one commit."""
+
+# How a commit is refused because a child is there already, or is not there. Anything else that
+# Firestore refuses commits with is no statement about a child.
+_THERE: Final = (exceptions.AlreadyExists, exceptions.FailedPrecondition)
+_NOT_THERE: Final = (exceptions.NotFound, exceptions.FailedPrecondition)
 
 
 def add(call: Call, counter: str, children: str, child: Any) -> Steps[bool]:
@@ -26,18 +34,28 @@ def add(call: Call, counter: str, children: str, child: Any) -> Steps[bool]:
         child.update.fields[layout.CHILD_SHARD].integer_value = shard
         return [child]
 
-    return (yield from _change(call, counter, settings, 1, writes))
+    return (yield from _change(call, counter, settings, 1, writes, _THERE))
 
 
 def remove(call: Call, counter: str, children: str, child_id: str) -> Steps[bool]:
     """Delete a child and discount it, or neither; whether this call did."""
     settings = yield from increments.load_settings(call, counter, children)
-    delete = wire.delete(call.name(f"{children}/{child_id}"), must_exist=True)
-    return (yield from _change(call, counter, settings, -1, lambda _: [delete]))
+    return (yield from _remove(call, counter, settings, [f"{children}/{child_id}"]))
+
+
+def _remove(call: Call, counter: str, settings: Settings, paths: Sequence[str]) -> Steps[bool]:
+    """Delete children and discount them in one commit; False if one of them is not there."""
+    deletes = [wire.delete(call.name(path), must_exist=True) for path in paths]
+    return (yield from _change(call, counter, settings, -len(paths), lambda _: deletes, _NOT_THERE))
 
 
 def _change(
-    call: Call, counter: str, settings: Settings, amount: int, writes: Callable[[int], list[Any]]
+    call: Call,
+    counter: str,
+    settings: Settings,
+    amount: int,
+    writes: Callable[[int], list[Any]],
+    refusal: tuple[type[Exception], ...],
 ) -> Steps[bool]:
     shard: int | None = None
 
@@ -51,8 +69,11 @@ def _change(
 
     try:
         yield from commit(call, stage)
-    except Refused:
-        return False  # the child was there already, or not there
+    except Refused as refused:
+        cause = refused.__cause__
+        if isinstance(cause, refusal):
+            return False
+        raise NotApplied(f"nothing was applied: {cause}") from cause
     return True
 
 
@@ -70,31 +91,35 @@ def remove_all(
     removed = 0
     after: str | None = None
     while True:
-        call = call.renewed()
-        answer = yield from call.ask(
-            lambda timeout, call=call, after=after: wire.list_documents(  # type: ignore[misc]
+        answer = yield from call.renewed().ask(
+            lambda timeout, after=after: wire.list_documents(  # type: ignore[misc]
                 call.database, parent, collection, ("__name__",), timeout, limit=_PAGE, after=after
             )
         )
-        page = wire.page_of(answer).documents
+        page = [child.path for child in wire.page_of(answer).documents]
         if page:
-            removed += yield from _remove_page(call, counter, children, settings, page)
+            removed += yield from _remove_some(call, counter, settings, page)
             if progress is not None:
                 yield Invoke(partial(progress, removed))
         if len(page) < _PAGE:
             return removed
-        after = page[-1].path
+        after = page[-1]
 
 
-def _remove_page(
-    call: Call, counter: str, children: str, settings: Settings, page: list[wire.Document]
-) -> Steps[int]:
-    deletes = [wire.delete(call.name(child.path), must_exist=True) for child in page]
-    if (yield from _change(call, counter, settings, -len(page), lambda _: deletes)):
-        return len(page)
-    # Somebody removed one of them meanwhile: one by one, so that each is discounted once.
-    removed = 0
-    for child in page:
-        child_id = child.path.rpartition("/")[2]
-        removed += yield from remove(call.renewed(), counter, children, child_id)
-    return removed
+def _remove_some(call: Call, counter: str, settings: Settings, paths: Sequence[str]) -> Steps[int]:
+    """Remove those children that are still there; return how many this call removed.
+
+    All in one commit. Where that is refused, because one of them is gone or it is too large, half
+    of them, and the other half: each child is discounted by whoever removed it.
+    """
+    try:
+        if (yield from _remove(call.renewed(), counter, settings, paths)):
+            return len(paths)
+    except NotApplied as error:
+        if len(paths) == 1 or not isinstance(error.__cause__, exceptions.InvalidArgument):
+            raise
+    if len(paths) == 1:
+        return 0
+    half = len(paths) // 2
+    first = yield from _remove_some(call, counter, settings, paths[:half])
+    return first + (yield from _remove_some(call, counter, settings, paths[half:]))

@@ -105,10 +105,11 @@ def commit_within(call: Call, stage: StageWithin) -> Steps[int]:
     except (NotApplied, Refused):
         call.context.lanes.release(lane)
         raise
-    looks = proof and lane.touches_anew(proof.path)
+    # Only shards gather receipts; any other document that bears one is made for it.
+    shard = proof.path if proof and proof.counter and lane.touches_anew(proof.path) else None
     call.context.lanes.release(lane)
-    if proof and looks and call.context.random() < call.context.policy.prune_chance:
-        yield from _prune(call, proof.path)
+    if shard and call.context.random() < call.context.policy.prune_chance:
+        yield from _prune(call, shard)
     return committed
 
 
@@ -246,8 +247,9 @@ def _commit_once(
         ) from cause
     if verdict is Verdict.UNKNOWN:
         raise OutcomeUnknown(
-            f"it cannot be known whether this was applied: {text_of(cause)}, and the counter was "
-            f"deleted meanwhile or this process slept for over {receipts.HORIZON:g} s"
+            f"it cannot be known whether this was applied: {text_of(cause)}, and the proof may be "
+            f"gone: the counter was deleted meanwhile, or this process slept for {receipts.HORIZON:g} s, "
+            "or so many new writers came that receipts were removed early"
         ) from cause
     return (read_time if verdict is Verdict.APPLIED else None), cause
 
@@ -309,9 +311,15 @@ def _prune(call: Call, path: str) -> Steps[None]:
     try:
         answer = yield wire.get(call.database, [path], _LAST_WORD)
         document = wire.documents_of(answer)[path]
-        lanes = receipts.to_prune(document)
-        if lanes:
-            write = wire.remove_keys(call.name(path), layout.RECEIPTS, lanes, if_updated=document.updated)
+        pruning = receipts.to_prune(document)
+        if pruning:
+            write = wire.remove_keys(
+                call.name(path),
+                layout.RECEIPTS,
+                pruning.lanes,
+                {layout.PRUNED: pruning.pruned},
+                if_updated=document.updated,
+            )
             yield wire.commit(call.database, [write], _LAST_WORD)
     except Exception:  # noqa: BLE001, S110 - the increment itself is done
         pass

@@ -18,12 +18,13 @@ from counters import layout, wire
 from counters.errors import InvalidType, InvalidValue, ReadFailed
 from counters.lanes import Lanes
 from counters.policy import Policy
-from counters.receipts import LONGEST_TIMEOUT
+from counters.receipts import HORIZON, LONGEST_TIMEOUT
 from counters.steps import Rpc, Sleep, Steps
 
 if TYPE_CHECKING:
     from google.cloud.firestore_v1.base_client import BaseClient
 
+    from counters.app import AsyncCounters, Counters
     from counters.settings import Settings
 
 _CACHED_COUNTERS: Final = 10_000
@@ -61,8 +62,7 @@ class Context:
         self._process = os.getpid()
         self._settings: dict[str, _Cached] = {}
         self._loading: dict[str, tuple[int, object]] = {}
-        self._server_time = 0
-        self._server_seen = self.policy.clock()
+        self._server_seen = (0, self.policy.clock())
 
     # Chance.
 
@@ -83,20 +83,24 @@ class Context:
 
     def saw_server_time(self, microseconds: int) -> None:
         """Take note of a moment that an answer carried."""
-        self._server_time, self._server_seen = microseconds, self.policy.clock()
+        self._server_seen = (microseconds, self.policy.clock())  # at once: threads share it
 
     @property
     def knows_server_time(self) -> bool:
         """Whether any answer has carried the server's time yet."""
-        return self._server_time > 0
+        return self._server_seen[0] > 0
 
     def server_time(self) -> int:
         """About the server's time, in microseconds, whatever the local wall clock says."""
-        return self._server_time + int((self.policy.clock() - self._server_seen) * 1_000_000)
+        microseconds, seen = self._server_seen
+        return microseconds + int((self.policy.clock() - seen) * 1_000_000)
 
     def expiry(self) -> int:
-        """When a key used now may be forgotten, in microseconds of the server's time."""
-        return self.server_time() + int(self.key_seconds * 1_000_000)
+        """When a key used now may be forgotten, in microseconds of the server's time.
+
+        Never while a doubt about it can last.
+        """
+        return self.server_time() + int(max(self.key_seconds, HORIZON) * 1_000_000)
 
     # Settings.
 
@@ -255,6 +259,18 @@ _defaults: weakref.WeakKeyDictionary[BaseClient, Context] = weakref.WeakKeyDicti
 def default_context(client: BaseClient) -> Context:
     """The context of handles that were made without a ``Counters``: one for each client."""
     return _defaults.setdefault(client, Context())
+
+
+def context_of(client: BaseClient, counters: Counters | AsyncCounters | None) -> Context:
+    """The context of ``counters``, or the client's default where there are none.
+
+    Raises ``InvalidValue`` for counters of another database: settings are cached by path.
+    """
+    if counters is None:
+        return default_context(client)
+    if wire.database_of(counters.client) != wire.database_of(client):
+        raise InvalidValue("the document is in another database than these Counters: make others for it")
+    return counters.context
 
 
 def checked_shards(shards: object) -> int:

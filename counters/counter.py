@@ -30,7 +30,7 @@ from google.cloud.firestore_v1 import (
 )
 
 from counters import increments, lifecycle, operations, shards, wire
-from counters.context import Call, Context, checked_shards, default_context
+from counters.context import Call, Context, checked_shards, context_of
 from counters.errors import InvalidType
 from counters.increments import checked_amount
 from counters.operations import checked_key
@@ -91,7 +91,7 @@ class _Handle:
             self._path,
             shards_wanted=None if shard_count is None else checked_shards(shard_count),
             initial=checked_amount(initial),
-            mirrors=None if mirrors is None else targets_of(mirrors, self._path),
+            mirrors=None if mirrors is None else targets_of(mirrors, self._path, self._database),
         )
 
     def _add(self, amount: int) -> Steps[None]:
@@ -136,14 +136,14 @@ class Counter(_Handle):
 
     Raises:
         InvalidType: ``document`` is no ``DocumentReference`` of a sync client.
+        InvalidValue: ``counters`` are of another database.
     """
 
     def __init__(self, document: DocumentReference, counters: Counters | None = None) -> None:
         if not isinstance(document, DocumentReference):
             raise InvalidType(_wrong_document(document, "Counter", AsyncDocumentReference, "Async"))
         client: Client = wire.client_of(document)
-        context = counters.context if counters else default_context(client)
-        super().__init__(document, context, wire.database_of(client))
+        super().__init__(document, context_of(client, counters), wire.database_of(client))
         self._client = client
         self._transport = wire.SyncTransport(client)
 
@@ -295,7 +295,7 @@ class Counter(_Handle):
             InvalidType, InvalidValue: a bad mirror.
             NotApplied, OutcomeUnknown: see ``increment``; calling again is safe after both.
         """
-        targets = targets_of(mirrors, self._path)
+        targets = targets_of(mirrors, self._path, self._database)
         run(lifecycle.set_mirrors(self._call(), self._path, targets), self._transport)
 
     def reset(self) -> int:
@@ -351,7 +351,7 @@ class Counter(_Handle):
         try:
             yield
         finally:
-            listener.unsubscribe()
+            listener.unsubscribe()  # type: ignore[no-untyped-call]
 
 
 class AsyncCounter(_Handle):
@@ -361,8 +361,7 @@ class AsyncCounter(_Handle):
         if not isinstance(document, AsyncDocumentReference):
             raise InvalidType(_wrong_document(document, "AsyncCounter", DocumentReference, ""))
         client: AsyncClient = wire.client_of(document)
-        context = counters.context if counters else default_context(client)
-        super().__init__(document, context, wire.database_of(client))
+        super().__init__(document, context_of(client, counters), wire.database_of(client))
         self._transport = wire.AsyncTransport(client)
 
     @twin(of=Counter.create)
@@ -407,7 +406,7 @@ class AsyncCounter(_Handle):
 
     @twin(of=Counter.set_mirrors)
     async def set_mirrors(self, mirrors: Iterable[Mirror]) -> None:
-        targets = targets_of(mirrors, self._path)
+        targets = targets_of(mirrors, self._path, self._database)
         await run_async(lifecycle.set_mirrors(self._call(), self._path, targets), self._transport)
 
     @twin(of=Counter.reset)

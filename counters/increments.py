@@ -59,18 +59,19 @@ def load_settings(call: Call, path: str, children: str | None = None) -> Steps[S
     while True:
         cached = call.context.cached(path)
         if cached is not None:
-            return _for_children(cached, path, children)
+            return checked_children(cached, path, children)
         if call.context.claim_loading(path):
             break
         yield from call.pause(_LOOK_AGAIN)
     try:
         settings = yield from _read_settings(call, path, children)
-        return _for_children(settings, path, children)
+        return checked_children(settings, path, children)
     finally:
         call.context.end_loading(path)
 
 
-def _for_children(settings: Settings, path: str, children: str | None) -> Settings:
+def checked_children(settings: Settings, path: str, children: str | None) -> Settings:
+    """``settings`` if the counter counts ``children``; a counter of another collection is refused."""
     if settings.children == children:
         return settings
     if children is None:

@@ -19,6 +19,8 @@ SHARDS: Final = "counter_shards"
 ROLLUPS: Final = "counter_rollups"
 OPERATIONS: Final = "counter_operations"
 ADJUSTMENTS: Final = "counter_adjustments"
+OURS: Final = frozenset({COUNTERS, SHARDS, ROLLUPS, OPERATIONS, ADJUSTMENTS})
+"""Collections of these names hold nothing of an application's own."""
 
 # Fields of a counter document.
 LAYOUT_FIELD: Final = "layout"
@@ -42,6 +44,8 @@ BUCKET: Final = "bucket"
 
 # A field of both: which of their writers' commits were applied.
 RECEIPTS: Final = "receipts"
+PRUNED: Final = "pruned"
+"""Of a shard: receipts up to this mark may have been removed, so that their absence proves nothing."""
 
 # Fields of an operation: an idempotency key that was used, or the proof of a transaction.
 OPERATION_COUNTER: Final = "counter"
@@ -126,8 +130,12 @@ def is_document_id(text: str) -> bool:
     >>> is_document_id("u7c20"), is_document_id("a/b"), is_document_id("__x__"), is_document_id("..")
     (True, False, False, False)
     """
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
     return (
-        0 < len(text.encode(errors="replace")) <= LONGEST_ID
+        0 < length <= LONGEST_ID
         and "/" not in text
         and text not in {".", ".."}
         and not (text.startswith("__") and text.endswith("__"))
@@ -144,13 +152,16 @@ def split_collection(path: str) -> tuple[str, str]:
     return parent, collection
 
 
-def counter_of(shard: str) -> str:
+def counter_of(shard: str) -> str | None:
     """Path of the counter document that the shard at ``shard`` belongs to.
+
+    None for a document of a root collection of the shards' name, which is somebody else's.
 
     >>> counter_of("posts/a91f/counters/likes/counter_shards/3")
     'posts/a91f/counters/likes'
     """
-    return shard.rsplit("/", 2)[0]
+    counter, *rest = shard.rsplit("/", 2)
+    return counter if len(rest) > 1 else None
 
 
 def group_of(counter: str) -> int:
@@ -174,9 +185,10 @@ def bucket(counter: str, shard: int) -> int:
 def operation_path(counter: str, key: str) -> str:
     """Path of the operation that ``key`` stands for on the counter at ``counter``.
 
-    Hashed, so that any text can be a key, keys of two counters never meet, and ids spread evenly.
+    Hashed, so that any text can be a key, lone surrogates too, and ids spread evenly. No path holds
+    ``//``, so keys of two counters never meet.
     """
-    digest = hashlib.sha256(f"{counter}\n{key}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{counter}//{key}".encode(errors="surrogatepass")).hexdigest()
     return f"{OPERATIONS}/{digest[:40]}"
 
 

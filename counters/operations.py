@@ -46,7 +46,7 @@ def increment_once(call: Call, path: str, key: str, amount: int) -> Steps[bool]:
     # Any exception but a known outcome drops the lane: its commit may still be on its way.
     shard: int | None = None
     attempt = 0
-    in_doubt = False
+    sent = in_doubt = False
     cause: Exception | None = None
     try:
         while True:
@@ -55,10 +55,10 @@ def increment_once(call: Call, path: str, key: str, amount: int) -> Steps[bool]:
                 wire.create(call.name(operation), data),
                 shards.add(call, path, shard, amount, None),
             ]
+            rpc = wire.commit(call.database, writes, call.patience())
+            sent = True
             try:
-                answer = yield wire.commit(call.database, writes, call.patience())
-            except OutOfTime:
-                raise
+                answer = yield rpc
             except Exception as error:  # noqa: BLE001 - any answer but OK is doubt
                 cause = error
             else:
@@ -78,7 +78,13 @@ def increment_once(call: Call, path: str, key: str, amount: int) -> Steps[bool]:
             yield from call.back_off(attempt)
             attempt += 1
     except OutOfTime:
-        raise OutcomeUnknown(_again(cause)) from cause
+        if sent:
+            raise OutcomeUnknown(_again(cause)) from cause
+        call.context.lanes.release(lane)
+        raise NotApplied(
+            f"nothing was applied within {call.context.timeout:g} s: no time was left to try; "
+            "calling again is safe"
+        ) from None
 
 
 def _again(cause: Exception | None) -> str:

@@ -8,6 +8,7 @@ the attempt can apply any more, so reading the receipt's document decides.
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from counters import layout
@@ -21,7 +22,7 @@ LONGEST_TIMEOUT: Final = 120.0
 """The longest ``timeout`` of a call, in seconds: no doubt lives longer than this."""
 
 HORIZON: Final = 300.0
-"""How long a receipt is kept at least, in seconds. Whatever prunes receipts leaves younger ones.
+"""How long a receipt is kept, in seconds, unless there are more than ``MOST_KEPT`` younger ones.
 
 Longer than the longest timeout, and longer than the 270 s that a transaction can last
 (https://firebase.google.com/docs/firestore/quotas, 2026-11-30).
@@ -32,11 +33,20 @@ _HORIZON_MICROS: Final = int(HORIZON * 1_000_000)
 PRUNE_AT: Final = 8
 """So many receipts past the horizon make a pruning worth its write."""
 
+MOST_KEPT: Final = 600
+"""So many of the newest receipts a pruning leaves, however young the others are.
+
+Two new lanes a second on one shard come to that within the horizon. Where more come, a doubt that is
+older than the oldest receipt left cannot be settled; the document says so in ``layout.PRUNED``.
+"""
+
 PRUNE_CHANCE: Final = 1 / 16
 """How often the first write of a lane to a shard looks whether receipts want pruning.
 
 Receipts grow by first writes only. That none of 400 in a row looks has the chance
-(15/16) ** 400 = 6e-12; 400 receipts take about 10 KiB.
+(15/16) ** 400 = 6e-12; where every other pruning comes too late, of 800 in a row. A receipt takes 19
+bytes (https://firebase.google.com/docs/firestore/storage-size, 2026-11-30), so that 600 and 800 stay
+below 32 KiB.
 """
 
 
@@ -56,12 +66,13 @@ def judge(document: Document, receipt: Receipt) -> Verdict:
 
     To be asked only of a document that was read after the fence.
     """
-    if document.read_time - receipt.mark >= _HORIZON_MICROS:
+    fields = document.fields or {}
+    if receipts_in(fields).get(receipt.lane) == receipt.mark:
+        return Verdict.APPLIED
+    if receipt.mark <= _pruned(fields) or document.read_time - receipt.mark >= _HORIZON_MICROS:
         return Verdict.UNKNOWN  # its receipt may have been pruned
     if document.fields is None:
         return Verdict.ASK_COUNTER
-    if receipts_in(document.fields).get(receipt.lane) == receipt.mark:
-        return Verdict.APPLIED
     if document.created >= receipt.mark:
         return Verdict.ASK_COUNTER
     return Verdict.NOT_APPLIED
@@ -84,14 +95,32 @@ def receipts_in(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     return receipts if isinstance(receipts, dict) else {}
 
 
-def to_prune(document: Document) -> list[str]:
-    """The lanes whose receipts no doubt can need any more; empty if too few to be worth a write."""
-    if document.fields is None:
-        return []
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Receipts to remove: of these lanes; all of them have marks up to ``pruned``."""
+
+    lanes: list[str]
+    pruned: int
+
+
+def to_prune(document: Document) -> Pruning | None:
+    """What to remove of a document's receipts; None if too little to be worth a write.
+
+    All that no doubt can need any more, damaged ones too, and all but the newest ``MOST_KEPT``.
+    """
+    fields = document.fields or {}
+    marks = receipts_in(fields)
+    by_age = sorted((mark, lane) for lane, mark in marks.items() if isinstance(mark, int))
     oldest = document.read_time - _HORIZON_MICROS
-    stale = [
-        lane
-        for lane, mark in receipts_in(document.fields).items()
-        if not isinstance(mark, int) or mark < oldest
-    ]
-    return stale if len(stale) >= PRUNE_AT else []
+    too_many = len(by_age) - MOST_KEPT
+    stale = [one for number, one in enumerate(by_age) if number < too_many or one[0] < oldest]
+    lanes = [lane for _, lane in stale]
+    lanes += [lane for lane, mark in marks.items() if not isinstance(mark, int)]
+    if len(lanes) < PRUNE_AT:
+        return None
+    return Pruning(lanes, max([_pruned(fields), *(mark for mark, _ in stale)]))
+
+
+def _pruned(fields: Mapping[str, Any]) -> int:
+    pruned = fields.get(layout.PRUNED)
+    return pruned if isinstance(pruned, int) else 0

@@ -20,7 +20,7 @@ from google.cloud.firestore_v1 import (
 
 from counters import audit, children, increments, layout, lifecycle, shards, wire
 from counters.audit import Audit
-from counters.context import Call, Context, checked_shards, default_context
+from counters.context import Call, Context, checked_shards, context_of
 from counters.counter import AsyncCounter, Counter, twin
 from counters.errors import InvalidType, InvalidValue
 from counters.settings import Mirror, Total, targets_of, total_in
@@ -55,6 +55,10 @@ class _References:
             raise InvalidValue("the collection and the counter belong to two clients")
         if self._path.rpartition("/")[0] == self._children:
             raise InvalidValue(f"the counter {self._path} would count itself")
+        if collection.id in layout.OURS:
+            raise InvalidValue(
+                f"{self._children} holds documents of this package: count another collection"
+            )
 
     @property
     def path(self) -> str:
@@ -73,7 +77,7 @@ class _References:
             self._path,
             shards_wanted=None if shard_count is None else checked_shards(shard_count),
             initial=None,
-            mirrors=None if mirrors is None else targets_of(mirrors, self._path),
+            mirrors=None if mirrors is None else targets_of(mirrors, self._path, self._database),
             children=self._children,
         )
 
@@ -82,8 +86,16 @@ class _References:
 
     def _add(self, child_id: object, data: _Data | None) -> Steps[bool]:
         reference = self._child(child_id)
-        write = _create_write(wire.client_of(reference).batch(), reference, data)
+        batch = wire.client_of(reference).batch()
+        _create(batch, reference, checked_data(data))
+        (write,) = wire.writes_of(batch)
         return children.add(self._call(), self._path, self._children, write)
+
+    def _add_new(self, data: _Data | None) -> Steps[str]:
+        while True:
+            child: str = self._collection.document().id
+            if (yield from self._add(child, data)):
+                return child
 
     def _remove(self, child_id: object) -> Steps[bool]:
         return children.remove(self._call(), self._path, self._children, checked_id(child_id))
@@ -95,7 +107,7 @@ class _References:
         reference, checked = self._child(child_id), checked_data(data)
         settings = yield from increments.load_settings(self._call(), self._path, self._children)
         shard = self._context.shard(settings.shards, avoid=None)
-        batch.create(reference, {**checked, layout.CHILD_SHARD: shard})
+        _create(batch, reference, {**checked, layout.CHILD_SHARD: shard})
         stage_into(batch, self._counter, shard, 1)
 
     def _stage_remove(self, batch: BaseBatch, child_id: object) -> Steps[None]:
@@ -117,17 +129,22 @@ class _References:
     def _audit(self) -> Steps[Audit]:
         return audit.audit(self._call(), self._path, self._children)
 
+    def _explain(self, found: Audit) -> Steps[Evidence]:
+        return evidence.explain(self._context, self._database, self._checked_audit(found, "explain"))
+
     def _repair(self, found: Audit, by: str) -> Steps[int]:
-        if not isinstance(found, Audit):
-            raise InvalidType(f"repair() takes an Audit, not {type(found).__name__}")
-        if found.path != self._path:
-            raise InvalidValue(f"that is an audit of {found.path}, not of {self._path}")
+        found = self._checked_audit(found, "repair")
         return audit.repair(self._call(), self._path, self._children, found, checked_by(by))
 
     def _backfill(self, by: str) -> Steps[int]:
-        by = checked_by(by)
-        yield from increments.load_settings(self._call(), self._path, self._children)
-        return (yield from audit.backfill(self._call(), self._path, self._children, by))
+        return audit.backfill(self._call(), self._path, self._children, checked_by(by))
+
+    def _checked_audit(self, found: object, use: str) -> Audit:
+        if not isinstance(found, Audit):
+            raise InvalidType(f"{use}() takes an Audit, not {type(found).__name__}")
+        if (found.path, found.children) != (self._path, self._children):
+            raise InvalidValue(f"that is an audit of {found.path} and {found.children}, not of {self!r}")
+        return found
 
 
 class ReferenceCount(_References):
@@ -159,7 +176,7 @@ class ReferenceCount(_References):
         if not isinstance(collection, CollectionReference) or not isinstance(counter, DocumentReference):
             raise InvalidType("ReferenceCount takes a collection and a document of a sync client")
         client: Client = wire.client_of(counter)
-        super().__init__(collection, counter, counters.context if counters else default_context(client))
+        super().__init__(collection, counter, context_of(client, counters))
         self._transport = wire.SyncTransport(client)
         self._handle = Counter(counter, counters)
 
@@ -319,7 +336,7 @@ class AsyncReferenceCount(_References):
         ):
             raise InvalidType("AsyncReferenceCount takes a collection and a document of an async client")
         client: AsyncClient = wire.client_of(counter)
-        super().__init__(collection, counter, counters.context if counters else default_context(client))
+        super().__init__(collection, counter, context_of(client, counters))
         self._transport = wire.AsyncTransport(client)
         self._handle = AsyncCounter(counter, counters)
 
@@ -414,20 +431,18 @@ def checked_by(by: object) -> str:
     """``by`` if it can be recorded as who did it."""
     if not isinstance(by, str):
         raise InvalidType(f"`by` is a str, not {type(by).__name__}")
+    try:
+        by.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidValue(f"`by` is {by!r}, with half of a surrogate pair in it") from error
     return by
 
 
-def _create_write(
-    batch: BaseBatch,
-    reference: DocumentReference | AsyncDocumentReference,
-    data: _Data | None,
-) -> Any:
-    """The write that creates a child, by the SDK's own encoding of its data."""
+def _create(
+    batch: BaseBatch, reference: DocumentReference | AsyncDocumentReference, data: Mapping[str, Any]
+) -> None:
+    """Add the write that creates a child to ``batch``, in the SDK's own encoding of its data."""
     try:
-        batch.create(reference, dict(checked_data(data)))
+        batch.create(reference, dict(data))
     except (TypeError, ValueError) as error:
-        if isinstance(error, InvalidType | InvalidValue):
-            raise
         raise InvalidType(f"Firestore cannot hold this data: {error}") from error
-    (write,) = wire.writes_of(batch)
-    return write

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 from google.cloud.firestore_v1.base_document import BaseDocumentReference
@@ -74,8 +75,8 @@ def target_of(mirror: Mirror) -> MirrorTarget:
     return MirrorTarget(mirror.document.path, _parts(mirror.field))
 
 
-def targets_of(mirrors: Iterable[Mirror], counter: str) -> frozenset[MirrorTarget]:
-    """Check and convert mirrors of the counter at path ``counter``."""
+def targets_of(mirrors: Iterable[Mirror], counter: str, database: str) -> frozenset[MirrorTarget]:
+    """Check and convert mirrors of the counter at path ``counter`` of ``database``."""
     if isinstance(mirrors, Mirror) or not isinstance(mirrors, Iterable):
         raise InvalidType(f"mirrors must be a list of Mirror, not {type(mirrors).__name__}")
     targets = set()
@@ -85,7 +86,18 @@ def targets_of(mirrors: Iterable[Mirror], counter: str) -> frozenset[MirrorTarge
         target = target_of(mirror)
         if target.path == counter:
             raise InvalidValue("a counter cannot be mirrored into its own document")
+        if wire.database_of(wire.client_of(mirror.document)) != database:
+            raise InvalidValue(
+                f"the mirror {target.path} is in another database than its counter: "
+                "total and mirrors are written in one commit"
+            )
         targets.add(target)
+    for one, other in permutations(targets, 2):
+        if one.path == other.path and one.field == other.field[: len(one.field)]:
+            raise InvalidValue(
+                f"of two mirrors in {one.path} one is within the other: "
+                f"{'.'.join(one.field)} and {'.'.join(other.field)}"
+            )
     return frozenset(targets)
 
 
@@ -127,7 +139,7 @@ def parse(document: Document) -> Settings:
     if fields is None:
         raise CounterNotFound(f"there is no counter at {document.path}: create() it first")
     number = fields.get(layout.LAYOUT_FIELD)
-    if not isinstance(number, int):
+    if type(number) is not int or number < 1:  # True is an int too
         raise UnsupportedLayout(
             f"{document.path} exists and is no counter document: give the counter a document of its own"
         )
@@ -137,7 +149,7 @@ def parse(document: Document) -> Settings:
             "upgrade firestore-counters"
         )
     shards = fields.get(layout.SHARD_COUNT)
-    if not isinstance(shards, int) or not 1 <= shards <= layout.MAX_SHARDS:
+    if type(shards) is not int or not 1 <= shards <= layout.MAX_SHARDS:
         raise UnsupportedLayout(
             f"`{layout.SHARD_COUNT}` of {document.path} is {shards!r}: "
             f"set it to a whole number from 1 to {layout.MAX_SHARDS:,}"

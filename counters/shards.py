@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 PAGE: Final = 300
 """Shards read or deleted in one request; a page stays far below Firestore's 10 MiB a request."""
 
+SUMMED_FOR_A_READ: Final = 1000
+"""Index entries that an aggregation sums for one billed read
+(https://firebase.google.com/docs/firestore/pricing#aggregation_queries, 2026-11-30)."""
+
 
 def add(call: Call, counter: str, shard: int, amount: int, receipt: wire.Receipt | None) -> Any:
     """The write that adds ``amount`` to a shard: one billed write, no read, no read lock."""
@@ -33,15 +37,21 @@ def value(call: Call, counter: str, *, read_time: int | None = None) -> Steps[in
 
     Raises ``CorruptShard`` if the sum is no whole number; finding the shard then reads all shards.
     """
+    total = yield from summed(call, counter, read_time=read_time)
+    if total is not None:
+        return total
+    documents = yield from everything(call, counter, (layout.VALUE,), read_time=read_time)
+    return added_up(documents, counter)
+
+
+def summed(call: Call, counter: str, *, read_time: int | None = None) -> Steps[int | None]:
+    """The server's sum at one snapshot; None if it is no whole number, or past int64 on the way."""
     answer = yield from call.ask(
         lambda timeout: wire.sum_of(
             call.database, counter, layout.SHARDS, layout.VALUE, timeout, read_time=read_time
         )
     )
-    total = wire.sum_in(answer)
-    if total is None:
-        raise (yield from _corruption(call, counter, read_time))
-    return total
+    return wire.sum_in(answer)
 
 
 def page(
@@ -74,7 +84,7 @@ def page(
 def everything(
     call: Call, counter: str, fields: tuple[str, ...], *, read_time: int | None = None
 ) -> Steps[list[wire.Document]]:
-    """All shards; one read each, at least 1."""
+    """All shards, at one moment; one read each, at least 1."""
     documents: list[wire.Document] = []
     after: str | None = None
     while True:
@@ -82,7 +92,7 @@ def everything(
         documents += found
         if len(found) < PAGE:
             return documents
-        after = found[-1].path
+        after, read_time = found[-1].path, found[-1].read_time
 
 
 def damage(document: wire.Document) -> CorruptShard | None:
@@ -105,11 +115,15 @@ def damaged(documents: Iterable[wire.Document]) -> Iterator[CorruptShard]:
             yield error
 
 
-def _corruption(call: Call, counter: str, read_time: int | None) -> Steps[CorruptShard]:
-    documents = yield from everything(call, counter, (layout.VALUE,), read_time=read_time)
+def added_up(documents: Iterable[wire.Document], counter: str) -> int:
+    """The sum over shards that were read. Raises ``CorruptShard`` for what cannot be summed."""
+    documents = list(documents)
     for error in damaged(documents):
-        return error
-    return CorruptShard(
-        f"the shards of {counter} add up to more than a signed 64-bit integer holds: "
-        "Firestore counts no further"
-    )
+        raise error
+    total = sum(int((document.fields or {})[layout.VALUE]) for document in documents)
+    if not wire.INT64_MIN <= total <= wire.INT64_MAX:
+        raise CorruptShard(
+            f"the shards of {counter} add up to more than a signed 64-bit integer holds: "
+            "Firestore counts no further"
+        )
+    return total

@@ -180,5 +180,6 @@ async def _send_async(rpc: Rpc, transport: AsyncTransport) -> Any:
         task.add_done_callback(_ended_alone)
         raise
     if task.cancelled():
-        raise exceptions.Cancelled("the server, or what is between, cancelled the request")
+        message = "the server, or what is between, cancelled the request"
+        raise exceptions.Cancelled(message)  # type: ignore[no-untyped-call]
     return task.result()

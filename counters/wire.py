@@ -37,11 +37,11 @@ _GetRequest: Final = types.BatchGetDocumentsRequest.pb()
 _QueryRequest: Final = types.RunQueryRequest.pb()
 _SumRequest: Final = types.RunAggregationQueryRequest.pb()
 _Query: Final = types.StructuredQuery.pb()
-_SERVER_TIME: Final = types.DocumentTransform.FieldTransform.ServerValue.REQUEST_TIME.value
-_IN: Final = types.StructuredQuery.FieldFilter.Operator.IN.value
-_GREATER: Final = types.StructuredQuery.FieldFilter.Operator.GREATER_THAN.value
-_AND: Final = types.StructuredQuery.CompositeFilter.Operator.AND.value
-_ASCENDING: Final = types.StructuredQuery.Direction.ASCENDING.value
+_SERVER_TIME: Final = int(types.DocumentTransform.FieldTransform.ServerValue.REQUEST_TIME)
+_IN: Final = int(types.StructuredQuery.FieldFilter.Operator.IN)
+_GREATER: Final = int(types.StructuredQuery.FieldFilter.Operator.GREATER_THAN)
+_AND: Final = int(types.StructuredQuery.CompositeFilter.Operator.AND)
+_ASCENDING: Final = int(types.StructuredQuery.Direction.ASCENDING)
 _Transaction = TypeVar("_Transaction", bound="BaseBatch")
 _STREAMS: Final = frozenset({"batch_get_documents", "run_query", "run_aggregation_query"})
 _ALIAS: Final = "result"
@@ -103,8 +103,8 @@ def database_of(client: BaseClient) -> str:
     return name
 
 
-def client_of(thing: BaseBatch | BaseDocumentReference) -> Any:
-    """The client behind a document, batch or transaction."""
+def client_of(thing: BaseBatch | BaseCollectionReference[Any] | BaseDocumentReference) -> Any:
+    """The client behind a document, collection, batch or transaction."""
     return thing._client
 
 
@@ -341,10 +341,14 @@ def update_paths(name: str, data: Mapping[tuple[str, ...], int]) -> Any:
     return write
 
 
-def remove_keys(name: str, field: str, keys: Iterable[str], *, if_updated: int) -> Any:
-    """Remove keys of a map field, only if the document's update time is still ``if_updated``."""
+def remove_keys(
+    name: str, field: str, keys: Iterable[str], data: Mapping[str, Any], *, if_updated: int
+) -> Any:
+    """Remove keys of a map field and set ``data``, only if the update time is still ``if_updated``."""
     write = _Write()
     write.update.name = name
+    _put(write, data)
+    write.update_mask.field_paths.extend(data)
     write.update_mask.field_paths.extend(f"{field}.{quote(key)}" for key in keys)
     write.current_document.update_time.CopyFrom(timestamp(if_updated))
     return write
@@ -394,7 +398,8 @@ def begin(database: str, timeout: float) -> Rpc:
 def _begin_request(database: str) -> types.BeginTransactionRequest:
     request = _BeginRequest(database=database)
     request.options.read_write.SetInParent()
-    return types.BeginTransactionRequest.wrap(request)
+    wrapped: types.BeginTransactionRequest = types.BeginTransactionRequest.wrap(request)
+    return wrapped
 
 
 def transaction_of(answer: Any) -> bytes:
