@@ -8,11 +8,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 CDNOW  := build/CDNOW_master.txt
+TOOLS  := build/firebase-tools/.ready
 ARGS   ?=
+MINUTES ?= 3
+SEED   ?=
 
 export EMULATOR
 
-.PHONY: help install demo test unit emulator-tests check proof clean
+.PHONY: help install demo test unit emulator-tests fault-tests soak suite wheel check proof clean
 
 help:
 	@sed -n '2,4s/^# //p' Makefile
@@ -34,15 +37,36 @@ $(CDNOW): $(READY) demo-data.txt
 	@$(BIN)/python -c "import zipfile; z = zipfile.ZipFile('build/Lifetimes-0.11.3-py3-none-any.whl'); open('$(CDNOW)', 'wb').write(z.read('lifetimes/datasets/CDNOW_master.txt'))"
 
 demo: $(CDNOW)
-	@$(BIN)/counters demo --data $(CDNOW) $(ARGS)
+	@$(BIN)/counters emulator install --if-none
+	@$(BIN)/counters demo --data $(CDNOW) --plot build/demo.png $(ARGS)
 
-test: unit emulator-tests
+test: unit emulator-tests fault-tests suite
 
 unit: $(READY)
-	@$(BIN)/python -m pytest tests/unit --numprocesses 2 $(ARGS)
+	@$(BIN)/python -m pytest tests/unit --numprocesses 2 -m 'not proof' $(ARGS)
 
 emulator-tests: $(READY)
 	@$(BIN)/python -m pytest tests/emulator --numprocesses 2 -m 'not proof' $(ARGS)
+
+fault-tests: $(READY)
+	@$(BIN)/python -m pytest tests/faults --numprocesses 2 -m 'not proof' $(ARGS)
+
+# A long bad day: make soak MINUTES=30, and SEED=… for what happened in another.
+soak: $(READY)
+	@$(BIN)/python tests/faults/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+# The whole Emulator Suite, with the functions as they would be uploaded.
+suite: $(READY) $(TOOLS)
+	@$(BIN)/python -m pytest tests/suite -m 'not proof' $(ARGS)
+
+$(TOOLS): tests/suite/package.json
+	@if ! command -v npm >/dev/null; then echo "no npm, so no firebase-tools"; exit; fi; \
+	echo "set-up: firebase-tools, 300 MB"; \
+	mkdir -p $(@D) && cp $< $(@D) && npm install --prefix $(@D) --no-package-lock --loglevel=error && touch $@
+
+# The package's wheel and a virtual environment below functions/, as a deploy makes them.
+wheel:
+	@$(PYTHON) functions/predeploy.py --runtime python313 --wheel-of .
 
 check: $(READY)
 	@$(BIN)/ruff check

@@ -1,0 +1,43 @@
+"""The commands, in the order in which ``counters --help`` lists them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Final
+
+import typer
+
+from counters.cli import demo, emulator, increment, replay, rollup, show
+from counters.cli.exits import Commands
+from counters.cli.options import examples
+
+EXAMPLES: Final = examples(
+    "counters demo                                   see it work, on an emulator",
+    "counters increment posts/a91f/counters/likes    one like more",
+    "counters show posts/a91f/counters/likes         value, total, every shard",
+)
+
+app: Final = typer.Typer(
+    name="counters",
+    help=f"Distributed counters on Cloud Firestore: try them, fill them, look at them.\n\n{EXAMPLES}",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def _add(command: Callable[..., None], examples: str) -> None:
+    """Add a command; its docstring is its help."""
+    app.command(help=f"{inspect.getdoc(command)}\n\n{examples}")(command)
+
+
+_add(demo.demo, demo.EXAMPLES)
+_add(replay.replay, replay.EXAMPLES)
+_add(show.show, show.EXAMPLES)
+_add(increment.increment, increment.EXAMPLES)
+_add(rollup.rollup, rollup.EXAMPLES)
+app.add_typer(emulator.commands, name="emulator")

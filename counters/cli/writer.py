@@ -1,0 +1,76 @@
+"""A writer process: counts the rows it is given, one increment after the other."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from google.cloud.firestore import Client
+
+from counters import CounterError, Counters, OutcomeUnknown
+from counters.cli.protocol import Job, Report
+from counters.cli.work import Row
+
+_REPORT_EVERY: Final = 0.1  # seconds
+_STDIN: Final = 0
+_STDOUT: Final = 1
+
+
+def count(
+    rows: Sequence[Row],
+    increment: Callable[[str, int], None],
+    stopped: Callable[[], bool],
+    report: Callable[[Report], None],
+) -> Report:
+    """Count row after row until all are done, one fails, or it is stopped, never within a row.
+
+    Reports what is done about ten times a second, and returns the last report.
+    """
+    reported = time.monotonic()
+    for done, row in enumerate(rows):
+        if stopped():
+            return Report(done, ended=True)
+        applied = 0
+        try:
+            for path, amount in row.increments:
+                increment(path, amount)
+                applied += 1
+        except Exception as error:  # noqa: BLE001 - told to the command, which decides
+            known = isinstance(error, CounterError) and not isinstance(error, OutcomeUnknown)
+            text = str(error) or type(error).__name__
+            return Report(done, ended=True, error=text, applied=applied, unknown=not known)
+        if time.monotonic() - reported >= _REPORT_EVERY:
+            report(Report(done + 1))
+            reported = time.monotonic()
+    return Report(len(rows), ended=True)
+
+
+def main() -> None:
+    """Do the job that stdin names."""
+    job = Job.from_line(sys.stdin.buffer.readline())
+    stop = threading.Event()
+    threading.Thread(target=_wait_for_the_end_of_stdin, args=(stop,), daemon=True).start()
+    client = Client(project=job.project, database=job.database)
+    counters = Counters(client, shards=job.shards)
+
+    def increment(path: str, amount: int) -> None:
+        counters.at(client.document(path)).increment(amount)
+
+    last = count(job.rows, increment, stop.is_set, _tell)
+    _tell(last)
+
+
+def _wait_for_the_end_of_stdin(stop: threading.Event) -> None:
+    # Not through sys.stdin, whose lock would be held here while the interpreter ends.
+    os.read(_STDIN, 1)
+    stop.set()
+
+
+def _tell(report: Report) -> None:
+    with suppress(BrokenPipeError):  # nobody is left to hear it
+        os.write(_STDOUT, report.to_line())
