@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
 from google.cloud.firestore_v1 import (
@@ -14,7 +14,8 @@ from google.cloud.firestore_v1 import (
     Transaction,
 )
 
-from counters import layout, operations, rollup, wire
+from counters import audits, layout, operations, rollup, wire
+from counters.audits import AuditReport
 from counters.context import Call, Context
 from counters.counter import AsyncCounter, Counter, twin
 from counters.errors import InvalidType, InvalidValue
@@ -159,8 +160,9 @@ class Counters(_App[Client]):
         A counter that fails is reported, retried by the next runs, and stops no other.
 
         Price: when nothing changed, 2 round trips and 2 reads, however many counters there are.
-        Otherwise 1 read a changed shard, 2 a changed counter (its document, one aggregation),
-        1 write a total and a mirror, 1 write for the cursor.
+        Otherwise 1 read and 1 write for the cursor, 1 read a changed shard, 2 a changed counter
+        (its document, one aggregation), 1 write a total and a mirrored document. What changed in
+        the last seconds before the last run is seen again: 1 read a shard and 1 a counter.
 
         Args:
             concurrency: how many counters are summed at once (threads, for the sync twin).
@@ -171,6 +173,58 @@ class Counters(_App[Client]):
         """
         return run(
             rollup.roll_up(self.context, wire.database_of(self.client), concurrency),
+            wire.SyncTransport(self.client),
+        )
+
+    def audit(
+        self,
+        pattern: str,
+        *,
+        limit: int | None = None,
+        prefix: str = "",
+        parents: Iterable[DocumentReference | str] | None = None,
+        missing: bool = True,
+        concurrency: int = 8,
+        progress: Callable[[int], object] | None = None,
+    ) -> AuditReport:
+        """Compare many reference counts with their children, without a lock; drift comes first.
+
+        Each count is compared at one moment of its own and is exact under live traffic, as
+        ``ReferenceCount.audit``. One that cannot be audited, as for a damaged shard, is in ``failed``
+        and stops no other. Changes nothing.
+
+        Price: 1 read a parent to find it (none where ``parents`` are named), 1 for its counter
+        document, 1 per 1,000 shards and 1 per 1,000 children, at least 1 each; so 4 for most, and
+        1 a shard more where there is a difference. ``AuditReport.reads`` says how many it were.
+
+        Args:
+            pattern: the collections of children, with ``*`` for any document: ``posts/*/likes``,
+                ``posts/*/comments/*/likes``.
+            limit: the most counts to audit; 1,000, or all that are named. ``AuditReport.more`` says
+                whether there are others.
+            prefix: only parents whose id (what the first ``*`` stands for) begins so.
+            parents: only these parents: documents, their paths, or what the only ``*`` stands for.
+            missing: whether to look at parents whose own document does not exist, too: counts below a
+                deleted post. A query cannot find those, so all ids up to the prefix are listed and
+                billed; without them, only those with the prefix.
+            concurrency: how many counts are compared at once (threads, for the sync twin).
+            progress: called now and then with the number of counts audited so far.
+
+        Raises:
+            InvalidType, InvalidValue: a bad argument.
+            ReadFailed: parents or counters could not be read.
+        """
+        asked = audits.question(
+            pattern,
+            limit=limit,
+            prefix=prefix,
+            named=parents,
+            missing=missing,
+            concurrency=concurrency,
+            progress=progress,
+        )
+        return run(
+            audits.audit_all(self.context, wire.database_of(self.client), asked),
             wire.SyncTransport(self.client),
         )
 
@@ -233,6 +287,32 @@ class AsyncCounters(_App[AsyncClient]):
     async def roll_up(self, *, concurrency: int = 8) -> RollupReport:
         return await run_async(
             rollup.roll_up(self.context, wire.database_of(self.client), concurrency),
+            wire.AsyncTransport(self.client),
+        )
+
+    @twin(of=Counters.audit)
+    async def audit(
+        self,
+        pattern: str,
+        *,
+        limit: int | None = None,
+        prefix: str = "",
+        parents: Iterable[AsyncDocumentReference | str] | None = None,
+        missing: bool = True,
+        concurrency: int = 8,
+        progress: Callable[[int], object] | None = None,
+    ) -> AuditReport:
+        asked = audits.question(
+            pattern,
+            limit=limit,
+            prefix=prefix,
+            named=parents,
+            missing=missing,
+            concurrency=concurrency,
+            progress=progress,
+        )
+        return await run_async(
+            audits.audit_all(self.context, wire.database_of(self.client), asked),
             wire.AsyncTransport(self.client),
         )
 

@@ -19,6 +19,7 @@ from counters.steps import Gather, Sleep, Steps
 if TYPE_CHECKING:
     from counters.context import Call
 
+
 @dataclass(frozen=True, slots=True)
 class Audit:
     """A reference count beside the truth, both at one moment.
@@ -96,7 +97,7 @@ def compare(
     moment = document.read_time
     work: list[Steps[Any]] = [
         shards.summed(call, document.path, read_time=moment),
-        _count(call, children, moment),
+        count(call, children, moment),
     ]
     if at_once:
         stored, actual = yield Gather(work, limit=2)
@@ -119,7 +120,8 @@ def compare(
     )
 
 
-def _count(call: Call, children: str, moment: int) -> Steps[int]:
+def count(call: Call, children: str, moment: int) -> Steps[int]:
+    """How many children there were at a moment: 1 round trip, 1 read per 1,000, at least 1."""
     parent, collection = layout.split_collection(children)
     answer = yield from call.ask(
         lambda timeout: wire.count_of(call.database, parent, collection, timeout, read_time=moment)

@@ -33,6 +33,9 @@ from counters.steps import Rpc, Steps
 _LAST_WORD: Final = 2.0
 """How long a cancelled call may take to close its transaction, in seconds."""
 
+_PRUNE_TRIES: Final = 4
+"""On a busy shard somebody often writes between a pruner's read and its write."""
+
 _INVALID_TRIES: Final = 3
 """INVALID_ARGUMENT means a transaction that is gone, or a request that will never do."""
 
@@ -56,6 +59,7 @@ class Staged:
     """What to commit, and where the proof will be.
 
     ``proof`` None: the writes may safely be applied again once the earlier attempt is fenced off.
+    Of such an attempt it is never known whether it was applied.
     """
 
     writes: Sequence[Any]
@@ -154,18 +158,28 @@ def _attempts(call: Call, lane: Lane, stage: StageWithin) -> Steps[tuple[int, Pr
     def next_receipt() -> wire.Receipt:
         return wire.Receipt(layout.RECEIPTS, lane.name, lane.next_mark(call.context.server_time()))
 
-    attempt = 0
+    attempt = invalid = 0
+    unproved = False
     cause: Exception | None = None
     try:
         while True:
             transaction = yield from _begin(call)
-            committed, proof, cause = yield from _attempt(call, transaction, stage, next_receipt)
+            committed, staged, cause = yield from _attempt(call, transaction, stage, next_receipt)
             if committed is not None:
-                return committed, proof
-            _raise_if_hopeless(cause, attempt)
+                return committed, staged.proof if staged else None
+            invalid = invalid + 1 if isinstance(cause, exceptions.InvalidArgument) else 0
+            # What was refused for good was not applied: without a proof, that has to do.
+            unproved = unproved or bool(staged and not staged.proof and isinstance(cause, wire.RETRYABLE))
+            _raise_if_hopeless(cause, invalid)
             yield from call.back_off(attempt)
             attempt += 1
-    except OutOfTime:
+    except (OutOfTime, NotApplied) as error:
+        if unproved:
+            raise OutcomeUnknown(
+                f"it cannot be known whether this was applied: {text_of(cause)}; calling again is safe"
+            ) from cause
+        if isinstance(error, NotApplied):
+            raise
         raise NotApplied(
             f"nothing was applied within {call.context.timeout:g} s: {text_of(cause)}; "
             "calling again is safe; if this goes on, the counter may want more shards"
@@ -174,8 +188,11 @@ def _attempts(call: Call, lane: Lane, stage: StageWithin) -> Steps[tuple[int, Pr
 
 def _attempt(
     call: Call, transaction: bytes, stage: StageWithin, next_receipt: Callable[[], wire.Receipt]
-) -> Steps[tuple[int | None, Proof | None, Exception | None]]:
-    """All that happens within one transaction: when it was committed, or None and why it was not."""
+) -> Steps[tuple[int | None, Staged | None, Exception | None]]:
+    """All that happens within one transaction: when it was committed, or None and why it was not.
+
+    With what was to be committed, if it came to that.
+    """
     try:
         staged = yield from stage(transaction, next_receipt)
         rpc = wire.commit(call.database, staged.writes, call.patience(), transaction)
@@ -197,7 +214,7 @@ def _attempt(
         # Cancelled, or Ctrl-C: says nothing of the outcome. Leave no transaction open.
         yield from _close(call, transaction)
         raise
-    return committed, staged.proof, cause
+    return committed, staged, cause
 
 
 def _begin(call: Call) -> Steps[bytes]:
@@ -305,14 +322,16 @@ def _close(call: Call, transaction: bytes) -> Steps[None]:
 def _prune(call: Call, path: str) -> Steps[None]:
     """Remove receipts that no doubt can need any more: 1 read, and 1 write if there are enough.
 
-    Takes no lock, touches nothing that others write, and gives up at any hindrance: another
-    writer will come by.
+    Takes no lock and touches nothing that others write. If somebody writes between its read and its
+    write, it tries again, a few times; at any other hindrance it gives up: another writer will come.
     """
-    try:
-        answer = yield wire.get(call.database, [path], _LAST_WORD)
-        document = wire.documents_of(answer)[path]
-        pruning = receipts.to_prune(document)
-        if pruning:
+    for _ in range(_PRUNE_TRIES):
+        try:
+            answer = yield wire.get(call.database, [path], _LAST_WORD)
+            document = wire.documents_of(answer)[path]
+            pruning = receipts.to_prune(document)
+            if not pruning:
+                return
             write = wire.remove_keys(
                 call.name(path),
                 layout.RECEIPTS,
@@ -321,17 +340,23 @@ def _prune(call: Call, path: str) -> Steps[None]:
                 if_updated=document.updated,
             )
             yield wire.commit(call.database, [write], _LAST_WORD)
-    except Exception:  # noqa: BLE001, S110 - the increment itself is done
-        pass
+        except (exceptions.Aborted, exceptions.FailedPrecondition):
+            continue
+        except Exception:  # noqa: BLE001 - the increment itself is done
+            return
+        return
 
 
-def _raise_if_hopeless(cause: Exception | None, attempt: int) -> None:
-    """Raise what no further attempt can mend; contention and passing faults return."""
+def _raise_if_hopeless(cause: Exception | None, invalid: int) -> None:
+    """Raise what no further attempt can mend; contention and passing faults return.
+
+    ``invalid`` is how many answers in a row, this one included, were INVALID_ARGUMENT.
+    """
     if cause is None or isinstance(cause, wire.RETRYABLE):
         return
     if isinstance(cause, wire.PRECONDITION):
         raise Refused from cause
-    if isinstance(cause, exceptions.InvalidArgument) and attempt + 1 < _INVALID_TRIES:
+    if isinstance(cause, exceptions.InvalidArgument) and invalid < _INVALID_TRIES:
         return
     raise NotApplied(f"nothing was applied: {text_of(cause)}") from cause
 

@@ -32,7 +32,7 @@ def checked_amount(amount: object) -> int:
     counters.errors.InvalidType: an amount is a whole number, not float: round() it, and mind that \
 counters do not hold fractions (count cents, not dollars)
     """
-    if isinstance(amount, bool):
+    if type(amount).__name__ in {"bool", "bool_"}:  # numpy's too: older ones pass for an index
         raise InvalidType("an amount is a whole number, not bool: write 1, or int(flag)")
     if isinstance(amount, str | bytes):
         raise InvalidType(

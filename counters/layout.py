@@ -7,6 +7,7 @@ Pure: no client, no I/O, no clock. Paths are relative to the database (``posts/a
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from typing import Final
 
@@ -117,6 +118,15 @@ def shard_path(counter: str, shard: int) -> str:
     return f"{counter}/{SHARDS}/{shard}"
 
 
+def is_shard_id(text: str) -> bool:
+    """Whether a document among the shards is one of ours, by its id.
+
+    >>> is_shard_id("3"), is_shard_id("03"), is_shard_id("total")
+    (True, False, False)
+    """
+    return text.isdecimal() and text.isascii() and str(int(text)) == text
+
+
 def adjustment_path(counter: str, lane: str, mark: int) -> str:
     """Path of the record of one adjustment."""
     return f"{counter}/{ADJUSTMENTS}/{mark}-{lane}"
@@ -138,7 +148,7 @@ def is_document_id(text: str) -> bool:
         0 < length <= LONGEST_ID
         and "/" not in text
         and text not in {".", ".."}
-        and not (text.startswith("__") and text.endswith("__"))
+        and not re.fullmatch("__.*__", text, re.DOTALL)
     )
 
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from counters import layout, shards, wire
 from counters.commit import Proof, Refused, Staged, commit
-from counters.errors import CounterNotFound, InvalidValue, SettingsConflict
+from counters.errors import (
+    CounterNotFound,
+    InvalidValue,
+    NotApplied,
+    OutcomeUnknown,
+    SettingsConflict,
+)
 from counters.settings import MirrorTarget, Settings, fields_of, mirrors_field, parse
 from counters.steps import Steps
 
@@ -218,14 +224,30 @@ def delete(call: Call, path: str) -> Steps[None]:
     The document goes first: without it, a rollup or a settlement knows that the shards are going.
     """
     document = (yield from call.get(path))[path]
-    if document.exists:
+    created = document.created
+    begun = document.exists
+    # Under its update time: a second attempt must not hit what somebody created after the first.
+    while document.exists and document.created == created:
         parse(document)  # of a document that is no counter we delete nothing
-        yield from commit(call, lambda _: Staged([wire.delete(call.name(path))], None))
+        try:
+            yield from commit(call, partial(_delete_one, call, document))
+        except Refused:  # a rollup or a reset wrote to it, or it is gone
+            document = (yield from call.get(path))[path]
+        else:
+            break
     call.context.forget(path)
-    while True:
-        call = call.renewed()
-        page = yield from shards.page(call, path, (layout.WRITES,))
-        if not page or not (yield from delete_orphans(call, path, page)):
-            return
-        if len(page) < shards.PAGE:
-            return
+    try:
+        while True:
+            call = call.renewed()
+            page = yield from shards.page(call, path, (layout.WRITES,))
+            if not page or not (yield from delete_orphans(call, path, page)):
+                return
+            if len(page) < shards.PAGE:
+                return
+            begun = True
+    except NotApplied as error:
+        if not begun:
+            raise
+        raise OutcomeUnknown(
+            f"{path} is deleted in part: delete() again, which is safe ({error})"
+        ) from error

@@ -2,6 +2,7 @@
 
 from counters.app import AsyncCounters, Counters, roll_up, roll_up_async
 from counters.audit import Audit
+from counters.audits import AuditFailure, AuditReport
 from counters.counter import AsyncCounter, Counter
 from counters.errors import (
     CorruptShard,
@@ -18,6 +19,7 @@ from counters.errors import (
     StaleAudit,
     UnsupportedLayout,
 )
+from counters.evidence import Evidence
 from counters.policy import NO_BACKOFF, Backoff, Policy
 from counters.references import AsyncReferenceCount, ReferenceCount
 from counters.rollup import RollupFailure, RollupReport
@@ -29,12 +31,15 @@ __all__ = [
     "AsyncCounters",
     "AsyncReferenceCount",
     "Audit",
+    "AuditFailure",
+    "AuditReport",
     "Backoff",
     "CorruptShard",
     "Counter",
     "CounterError",
     "CounterNotFound",
     "Counters",
+    "Evidence",
     "InvalidArgument",
     "InvalidType",
     "InvalidValue",

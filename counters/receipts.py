@@ -33,20 +33,20 @@ _HORIZON_MICROS: Final = int(HORIZON * 1_000_000)
 PRUNE_AT: Final = 8
 """So many receipts past the horizon make a pruning worth its write."""
 
-MOST_KEPT: Final = 600
+MOST_KEPT: Final = 400
 """So many of the newest receipts a pruning leaves, however young the others are.
 
-Two new lanes a second on one shard come to that within the horizon. Where more come, a doubt that is
-older than the oldest receipt left cannot be settled; the document says so in ``layout.PRUNED``.
+Four new lanes in three seconds on one shard come to that within the horizon. Where more come, a doubt
+that is older than the oldest receipt left is settled only if its own is there: ``layout.PRUNED``.
 """
 
 PRUNE_CHANCE: Final = 1 / 16
 """How often the first write of a lane to a shard looks whether receipts want pruning.
 
 Receipts grow by first writes only. That none of 400 in a row looks has the chance
-(15/16) ** 400 = 6e-12; where every other pruning comes too late, of 800 in a row. A receipt takes 19
-bytes (https://firebase.google.com/docs/firestore/storage-size, 2026-11-30), so that 600 and 800 stay
-below 32 KiB.
+(15/16) ** 400 = 6e-12; where two of three prunings fail for others' writes, of 1,230 in a row. A receipt
+takes 19 bytes (https://firebase.google.com/docs/firestore/storage-size, 2026-11-30): 400 and 1,230 of
+them stay below 32 KiB.
 """
 
 

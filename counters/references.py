@@ -18,11 +18,12 @@ from google.cloud.firestore_v1 import (
     WriteBatch,
 )
 
-from counters import audit, children, increments, layout, lifecycle, shards, wire
+from counters import audit, children, evidence, increments, layout, lifecycle, shards, wire
 from counters.audit import Audit
 from counters.context import Call, Context, checked_shards, context_of
 from counters.counter import AsyncCounter, Counter, twin
 from counters.errors import InvalidType, InvalidValue
+from counters.evidence import Evidence
 from counters.settings import Mirror, Total, targets_of, total_in
 from counters.staging import checked_batch, stage_into
 from counters.steps import Steps, run, run_async
@@ -153,7 +154,7 @@ class ReferenceCount(_References):
     ``Counters.children(post, "likes")`` makes one for the documents in ``<post>/likes``, counted at
     ``<post>/counters/likes``; this is the primitive, for any collection and counter document. A
     child and its count change in one commit or not at all, so nothing drifts, as long as all that
-    adds and removes children does it here (or under the rules in ``firestore.rules``).
+    adds and removes children does it here.
 
     The handle costs nothing to make and makes no request. Settings are read, cached and created as
     ``Counter`` says. In each child, the field ``counter_shard`` is ours.
@@ -164,7 +165,8 @@ class ReferenceCount(_References):
         counters: the ``Counters`` to share settings with; default: one for each client.
 
     Raises:
-        InvalidType, InvalidValue: another client's twin, two clients, a counter among its children.
+        InvalidType, InvalidValue: another client's twin, two clients, another database's ``Counters``, a
+            counter among its own children, a collection of this package's own.
     """
 
     def __init__(
@@ -198,33 +200,36 @@ class ReferenceCount(_References):
         False if it was there already: a double tap counts once. True even when the first answer was
         lost and others toggled the child meanwhile.
 
-        Price: 2 round trips, 2 writes; no read, no read lock. A doubt costs as in ``increment``.
+        Price: 2 round trips, 2 writes; no read, no read lock. False costs what a doubt does, since a
+        refusal may be the answer to a second copy: 4 round trips, 1 read, no write; 1 of each more as
+        long as the shard is new.
 
         Args:
             child: its document id, such as the user's.
             data: its fields, with the SDK's transforms (``SERVER_TIMESTAMP``).
 
         Raises:
-            InvalidType, InvalidValue: a bad id, or data that Firestore cannot hold.
-            NotApplied, OutcomeUnknown: see ``Counter.increment``.
+            InvalidType, InvalidValue: a bad id, data that Firestore cannot hold or that has the field
+                ``counter_shard``; a counter that counts something else.
+            NotApplied, OutcomeUnknown: see ``Counter.increment``; calling again is safe after both,
+                but may answer False for what the first call did.
         """
         return run(self._add(child, data), self._transport)
 
     def add_new(self, data: Mapping[str, Any] | None = None) -> str:
-        """Add a child with an id of its own, for replies or members; return the id.
+        """Add a child under an id that is made for it, for replies or messages; return the id.
 
-        Price and errors: as ``add``.
+        Calling again adds another one. Price and errors: as ``add``.
         """
-        child: str = self._collection.document().id
-        run(self._add(child, data), self._transport)
-        return child
+        return run(self._add_new(data), self._transport)
 
     def remove(self, child: str) -> bool:
         """Remove the child and discount it; whether this call did. False if it was not there.
 
         So the value never goes below zero; one shard may.
 
-        Price: 2 round trips, 1 write and 1 delete. Errors: as ``add``.
+        Price: 2 round trips, 1 write and 1 delete; False as in ``add``. Errors: as ``add``. Collections
+        below the child stay.
         """
         return run(self._remove(child), self._transport)
 
@@ -235,24 +240,32 @@ class ReferenceCount(_References):
     def stage_add(
         self, batch: WriteBatch | Transaction, child: str, data: Mapping[str, Any] | None = None
     ) -> None:
-        """Add and count a child as part of the caller's own commit.
+        """Add and count a child as part of the caller's own commit, all or nothing.
 
-        If the child is there already, that commit is refused as a whole with ``AlreadyExists``.
-        The SDK sends a commit again whose answer was lost: that too may then say ``AlreadyExists``
-        although the first copy was applied. ``Counters.transaction`` settles it.
+        Refused at once: what ``Counter.stage`` refuses, and bad ids and data as ``add`` does; nothing is
+        staged then. Refused by the commit: a child that is there already, with ``AlreadyExists`` and all
+        that was staged with it. A child can be added once in a commit.
 
-        Price: no round trip, 2 writes (in the caller's commit). Errors: as ``Counter.stage``.
+        The count stays true whatever becomes of the commit. But the SDK sends a commit again whose
+        answer was lost: ``AlreadyExists`` may then be the answer to the second copy of one that was
+        applied, and a copy that comes late may add a child that was removed meanwhile.
+        ``Counters.transaction`` rules out both.
+
+        Price: no round trip, 2 writes (in the caller's commit).
+
+        Raises:
+            InvalidType, InvalidValue, ReadFailed: as ``Counter.stage`` and ``add``.
         """
         checked = checked_batch(batch, WriteBatch, Transaction, self._counter)
         run(self._stage_add(checked, child, data), self._transport)
 
     def stage_remove(self, batch: WriteBatch | Transaction, child: str) -> None:
-        """Remove and discount a child as part of the caller's own commit.
+        """Remove and discount a child as part of the caller's own commit, all or nothing.
 
-        If the child is not there, that commit is refused as a whole with ``NotFound``; else as
-        ``stage_add``.
+        Refused by the commit, with all that was staged with it: a child that is not there, with
+        ``NotFound``. Otherwise, and of copies of the commit, as ``stage_add``.
 
-        Price: no round trip, 1 write and 1 delete (in the caller's commit).
+        Price: no round trip, 1 write and 1 delete (in the caller's commit). Errors: as ``stage_add``.
         """
         checked = checked_batch(batch, WriteBatch, Transaction, self._counter)
         run(self._stage_remove(checked, child), self._transport)
@@ -266,16 +279,21 @@ class ReferenceCount(_References):
         return run(self._total(), self._transport)
 
     def remove_all(self, progress: Callable[[int], object] | None = None) -> int:
-        """Remove all children that were there when it began; return how many this call removed.
+        """Remove all children, page by page; return how many this call removed.
 
-        The count is right at every moment; who adds or removes meanwhile does no harm. Cut short,
-        a repeat finishes the work. ``timeout`` bounds each page of 100.
+        The count is right at every moment, never below zero, and who adds or removes meanwhile does no
+        harm: each child is discounted once. One that is added meanwhile may stay. Cut short, a repeat
+        finishes the work. ``timeout`` bounds each page of 100.
 
-        Price: for each page 3 round trips, 1 write, and 1 read and 1 delete a child; one by one
-        (2 round trips each) where somebody removed one of the page meanwhile.
+        Price: for each page 3 round trips, 1 write, and 1 read and 1 delete a child. Where somebody
+        removed one of them meanwhile, up to 8 refusals (4 round trips, 1 read each) and 7 commits
+        (2 round trips, 1 write each) more, to find out which.
 
         Args:
             progress: called after each page with the number removed so far.
+
+        Raises:
+            NotApplied, OutcomeUnknown: see ``Counter.increment``; calling again is safe after both.
         """
         return run(self._remove_all(progress), self._transport)
 
@@ -283,15 +301,35 @@ class ReferenceCount(_References):
         """Compare the count with the number of children, both at one moment, without a lock.
 
         Exact under live traffic: ``difference`` is 0 unless something changed children or shards
-        behind our back.
+        behind our back. The moment is 100 ms ago.
 
         Price: 3 round trips; 1 read for the counter document, 1 per 1,000 shards and 1 per 1,000
-        children, at least 1 each.
+        children, at least 1 each. Where there is a difference, 1 round trip more and 1 read a shard.
 
         Raises:
-            CorruptShard, ReadFailed: see ``Counter.value``.
+            CorruptShard: a shard holds no whole number, and the count is not true.
+            InvalidValue: the counter counts something else.
+            UnsupportedLayout: the document is no counter, or a newer version's.
+            ReadFailed: the server could not be read until ``timeout``.
         """
         return run(self._audit(), self._transport)
+
+    def explain(self, audit: Audit) -> Evidence:
+        """Gather what may tell how a difference came to be, as of the audit's moment; change nothing.
+
+        When the newest child changed and a shard last counted; children that nobody counted; orphans,
+        and strangers among the shards. And it looks into the past hour for the second in which the
+        difference came to be: what was deployed or run then is the bug.
+
+        Price: 1 read a shard, a repair and a child, of children and repairs 1,000 at most; up to 24
+        audits (2 reads each, more from 1,000 children on) for the search. ``Evidence.reads`` says how
+        many it were.
+
+        Raises:
+            InvalidType, InvalidValue: no audit, or one of another count.
+            ReadFailed: the server could not be read, as for an audit older than an hour.
+        """
+        return run(self._explain(audit), self._transport)
 
     def repair(self, audit: Audit, *, by: str = "") -> int:
         """Add the difference that ``audit`` found, once; return it.
@@ -300,7 +338,8 @@ class ReferenceCount(_References):
         one repairs. Likes go on meanwhile. A record of who, when and how much is kept below the
         counter document, in ``counter_adjustments``.
 
-        Price: an audit, and 2 round trips and 3 writes; again for what came between.
+        Price: an audit, and 2 round trips and 3 writes; the audit again for each rollup, resize or
+        repair that came between. Nothing is written for a difference of 0.
 
         Args:
             audit: what ``audit()`` returned.
@@ -308,16 +347,20 @@ class ReferenceCount(_References):
 
         Raises:
             StaleAudit: the difference is another one now; nothing was changed.
-            CounterNotFound: there is no such counter.
-            NotApplied, OutcomeUnknown: see ``Counter.increment``.
+            CounterNotFound: there is no such counter; ``backfill()`` makes it.
+            CorruptShard: a shard holds no whole number: mend that first, and nothing drifts perhaps.
+            InvalidType, InvalidValue: no audit, one of another count, or a bad ``by``.
+            NotApplied, OutcomeUnknown: see ``Counter.increment``; calling again is safe after both.
         """
         return run(self._repair(audit, by), self._transport)
 
     def backfill(self, *, by: str = "") -> int:
         """Bring the count to the children that exist, for data older than the counter.
 
-        Return what was added. Exact while adds and removes go on, if they go on here.
-        Price, record and errors: as ``repair``.
+        Makes the counter if need be; returns what was added, 0 for a count that is true. Exact while
+        adds and removes go on, if they go on here. Price, record and errors: as ``repair``, and
+        4 round trips, 2 reads and 1 write for a counter that is made; but no ``CounterNotFound`` and
+        no ``StaleAudit``.
         """
         return run(self._backfill(by), self._transport)
 
@@ -355,9 +398,7 @@ class AsyncReferenceCount(_References):
 
     @twin(of=ReferenceCount.add_new)
     async def add_new(self, data: Mapping[str, Any] | None = None) -> str:
-        child: str = self._collection.document().id
-        await run_async(self._add(child, data), self._transport)
-        return child
+        return await run_async(self._add_new(data), self._transport)
 
     @twin(of=ReferenceCount.remove)
     async def remove(self, child: str) -> bool:
@@ -397,6 +438,10 @@ class AsyncReferenceCount(_References):
     @twin(of=ReferenceCount.audit)
     async def audit(self) -> Audit:
         return await run_async(self._audit(), self._transport)
+
+    @twin(of=ReferenceCount.explain)
+    async def explain(self, audit: Audit) -> Evidence:
+        return await run_async(self._explain(audit), self._transport)
 
     @twin(of=ReferenceCount.repair)
     async def repair(self, audit: Audit, *, by: str = "") -> int:

@@ -159,7 +159,7 @@ def window(scanned: int | None, rescanned: int | None, moment: int) -> Window:
 
 def roll_up(context: Context, database: str, concurrency: int) -> Steps[RollupReport]:
     """One run; see ``Counters.roll_up``."""
-    _check_concurrency(concurrency)
+    concurrency = checked_concurrency(concurrency)
     started = context.policy.clock()
     call = Call(context, database)
     bill = _Bill()
@@ -327,6 +327,7 @@ def _write_total(
     call: Call, document: wire.Document, moment: int, suspect: bool, outcome: _Outcome
 ) -> Steps[None]:
     path = document.path
+    wanted = moment
     gone: frozenset[str] = frozenset()
     tried: int | None = None
     for _ in range(_TRIES):
@@ -335,8 +336,10 @@ def _write_total(
         if as_of is not None and as_of == tried:
             outcome.written = True  # ours after all: its first answer was lost
             break
-        if as_of is not None and as_of >= moment:
-            break  # another run was here, later
+        if as_of is not None and as_of >= (moment if suspect else wanted):
+            # Another run was here, and later: it saw all that this one did. Of a counter that failed
+            # before, it may not have looked at every shard.
+            break
         total = yield from _sum(call, path, settings.shards, moment, suspect, outcome.bill)
         present = [mirror for mirror in settings.mirrors if mirror.path not in gone]
         writes = _total_writes(call, document, total, moment, present)
@@ -459,8 +462,10 @@ def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def _check_concurrency(concurrency: object) -> None:
+def checked_concurrency(concurrency: object) -> int:
+    """``concurrency`` if so many things can be done at once."""
     if isinstance(concurrency, bool) or not isinstance(concurrency, int):
         raise InvalidType(f"concurrency is an int, not {type(concurrency).__name__}")
     if not 1 <= concurrency <= _MOST_AT_ONCE:
         raise InvalidValue(f"concurrency must be from 1 to {_MOST_AT_ONCE:,}, not {concurrency}")
+    return concurrency

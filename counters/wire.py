@@ -35,6 +35,7 @@ _BeginRequest: Final = types.BeginTransactionRequest.pb()
 _RollbackRequest: Final = types.RollbackRequest.pb()
 _GetRequest: Final = types.BatchGetDocumentsRequest.pb()
 _QueryRequest: Final = types.RunQueryRequest.pb()
+_ListRequest: Final = types.ListDocumentsRequest.pb()
 _SumRequest: Final = types.RunAggregationQueryRequest.pb()
 _Query: Final = types.StructuredQuery.pb()
 _SERVER_TIME: Final = int(types.DocumentTransform.FieldTransform.ServerValue.REQUEST_TIME)
@@ -515,17 +516,52 @@ def list_documents(
     limit: int,
     after: str | None = None,
     read_time: int | None = None,
+    between: tuple[str, str] | None = None,
 ) -> Rpc:
-    """One page of a collection, in the order of ids; ``after`` is the last page's last path."""
+    """One page of a collection, in the order of ids; ``after`` is the last page's last path.
+
+    ``between`` are the path to begin with and the one to end before.
+    """
     request = _QueryRequest(parent=_parent_name(database, parent))
     query = request.structured_query
     _source(query, collection, fields, limit)
     query.order_by.add(direction=_ASCENDING).field.field_path = "__name__"
     if after is not None:
         query.start_at.values.add(reference_value=document_name(database, after))
+    elif between is not None:
+        query.start_at.values.add(reference_value=document_name(database, between[0]))
+        query.start_at.before = True
+    if between is not None:
+        query.end_at.values.add(reference_value=document_name(database, between[1]))
+        query.end_at.before = True
     if read_time is not None:
         request.read_time.CopyFrom(timestamp(read_time))
     return Rpc("run_query", types.RunQueryRequest.wrap(request), timeout)
+
+
+def list_names(
+    database: str, parent: str, collection: str, timeout: float, *, limit: int, start: str = ""
+) -> Rpc:
+    """One page of a collection's ids, in their order: one billed read each.
+
+    Those of documents, too, that do not exist and have collections below them; a query passes over
+    these. ``start`` is where the last page ended. Read the answer with ``names_of``.
+    """
+    request = _ListRequest(
+        parent=_parent_name(database, parent),
+        collection_id=collection,
+        page_size=limit,
+        page_token=start,
+        show_missing=True,
+    )
+    request.mask.field_paths.append("__name__")
+    return Rpc("list_documents", types.ListDocumentsRequest.wrap(request), timeout)
+
+
+def names_of(answer: Any) -> tuple[list[str], str]:
+    """The paths that ``list_names`` found, and where the next page starts; empty after the last."""
+    start: str = answer.next_page_token
+    return [relative_path(document.name) for document in answer.documents], start
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Final
 
 import typer
 
-from counters.cli import demo, emulator, increment, replay, rollup, show
+from counters.cli import audit, demo, doctor, emulator, increment, init, replay, rollup, show
 from counters.cli.exits import Commands
 from counters.cli.options import examples
 
@@ -31,8 +31,10 @@ app: Final = typer.Typer(
 
 
 def _add(command: Callable[..., None], examples: str) -> None:
-    """Add a command; its docstring is its help."""
-    app.command(help=f"{inspect.getdoc(command)}\n\n{examples}")(command)
+    """Add a command; its docstring is its help, with lines as long as the terminal is wide."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    flowing = [paragraph.replace("\n", " ") for paragraph in paragraphs]
+    app.command(help="\n\n".join([*flowing, examples]))(command)
 
 
 _add(demo.demo, demo.EXAMPLES)
@@ -40,4 +42,7 @@ _add(replay.replay, replay.EXAMPLES)
 _add(show.show, show.EXAMPLES)
 _add(increment.increment, increment.EXAMPLES)
 _add(rollup.rollup, rollup.EXAMPLES)
+_add(audit.audit, audit.EXAMPLES)
+_add(init.init, init.EXAMPLES)
+_add(doctor.doctor, doctor.EXAMPLES)
 app.add_typer(emulator.commands, name="emulator")

@@ -131,12 +131,12 @@ def _run(
     _stop_unless_complete(course, len(rows))
     with busy(f"rolling up, and reading {len(wanted):,} counters"):
         last = counters.roll_up()
+        end = Sample(course.seconds + last.seconds, len(rows), read(counters, counter))
         lines = proof.prove(counters, wanted, names=_names(shop, wanted))
     say(_summary(course, sum(len(row.increments) for row in rows)))
     shop_line, *days = lines
     out.print(proof.side_by_side([shop_line, proof.together(f"all {len(days):,} days", days)], days))
     if picture:
-        end = Sample(course.seconds + last.seconds, len(rows), read(counters, counter))
         title = (
             f"{wanted[watched]:,} CDs, counted by {writers} processes, rolled up every {_ROLL_EVERY:g} s"
         )

@@ -52,7 +52,11 @@ def count(
 
 def main() -> None:
     """Do the job that stdin names."""
-    job = Job.from_line(sys.stdin.buffer.readline())
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):  # told to stop before it was told what to do
+        _tell(Report(ended=True))
+        return
+    job = Job.from_line(line)
     stop = threading.Event()
     threading.Thread(target=_wait_for_the_end_of_stdin, args=(stop,), daemon=True).start()
     client = Client(project=job.project, database=job.database)
