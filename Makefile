@@ -1,6 +1,7 @@
 # The short commands of every day. Each does its own set-up; .ci/run calls the same ones.
-#   make demo    the main job on real input        make test    unit and emulator tests
-#   make check   ruff, mypy, docs                  make proof   the long tests
+#   make demo    the main job on real input        make test    unit, emulator, fault and suite tests
+#   make check   ruff, mypy, docs                  make proof   the long tests, every Python
+#   make soak    a long bad day                    make bench   what exactness costs
 # EMULATOR=google or EMULATOR=hidane picks the emulator; without it the first one found is used.
 
 PYTHON ?= python3
@@ -15,12 +16,17 @@ SEED   ?=
 
 export EMULATOR
 
-.PHONY: help install demo test unit emulator-tests fault-tests soak suite wheel check proof clean
+.PHONY: help install emulator demo test unit emulator-tests fault-tests soak suite wheel check proof \
+	pythons bench clean
 
 help:
-	@sed -n '2,4s/^# //p' Makefile
+	@sed -n '2,5s/^# //p' Makefile
 
 install: $(READY)
+
+# Where no emulator is found, hidane is built: three minutes, once.
+emulator: $(READY)
+	@$(BIN)/counters emulator install --if-none
 
 $(READY): pyproject.toml constraints.txt
 	@echo "set-up: a virtual environment in $(VENV)"
@@ -36,8 +42,7 @@ $(CDNOW): $(READY) demo-data.txt
 	@$(BIN)/python -m pip download --quiet --no-deps --require-hashes --dest build --requirement demo-data.txt
 	@$(BIN)/python -c "import zipfile; z = zipfile.ZipFile('build/Lifetimes-0.11.3-py3-none-any.whl'); open('$(CDNOW)', 'wb').write(z.read('lifetimes/datasets/CDNOW_master.txt'))"
 
-demo: $(CDNOW)
-	@$(BIN)/counters emulator install --if-none
+demo: $(CDNOW) emulator
 	@$(BIN)/counters demo --data $(CDNOW) --plot build/demo.png $(ARGS)
 
 test: unit emulator-tests fault-tests suite
@@ -45,18 +50,18 @@ test: unit emulator-tests fault-tests suite
 unit: $(READY)
 	@$(BIN)/python -m pytest tests/unit --numprocesses 2 -m 'not proof' $(ARGS)
 
-emulator-tests: $(READY)
+emulator-tests: emulator
 	@$(BIN)/python -m pytest tests/emulator --numprocesses 2 -m 'not proof' $(ARGS)
 
-fault-tests: $(READY)
+fault-tests: emulator
 	@$(BIN)/python -m pytest tests/faults --numprocesses 2 -m 'not proof' $(ARGS)
 
 # A long bad day: make soak MINUTES=30, and SEED=… for what happened in another.
-soak: $(READY)
+soak: emulator
 	@$(BIN)/python tests/faults/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 # The whole Emulator Suite, with the functions as they would be uploaded.
-suite: $(READY) $(TOOLS)
+suite: emulator $(TOOLS)
 	@$(BIN)/python -m pytest tests/suite -m 'not proof' $(ARGS)
 
 $(TOOLS): tests/suite/package.json
@@ -72,9 +77,17 @@ check: $(READY)
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/unit/test_docs.py tests/unit/test_doctests.py --quiet
 
-proof: $(CDNOW)
-	@$(BIN)/python -m pytest tests -m proof $(ARGS)
+proof: $(CDNOW) emulator pythons bench
+	@$(BIN)/python -m pytest tests -m proof --numprocesses 2 --durations 12 $(ARGS)
+
+# The unit tests on every Python that we support, and with the oldest SDK that we allow.
+pythons:
+	@PYTEST_ARGS='--quiet --numprocesses 2' scripts/pythons
+
+bench: emulator
+	@$(BIN)/python benchmarks/cost_of_exactness.py
 
 clean:
 	rm -rf $(VENV) build dist

@@ -219,7 +219,8 @@ class ReferenceCount(_References):
     def add_new(self, data: Mapping[str, Any] | None = None) -> str:
         """Add a child under an id that is made for it, for replies or messages; return the id.
 
-        Calling again adds another one. Price and errors: as ``add``.
+        Calling again adds another one, also after ``OutcomeUnknown``: where that matters, choose the id
+        and ``add`` it. Price and errors: as ``add``.
         """
         return run(self._add_new(data), self._transport)
 

@@ -4,7 +4,8 @@ It reads everything at one explicit moment, takes no lock and writes no shard, s
 notice it. What makes it safe to overlap, repeat or kill:
 
 - A total is an absolute sum as of a moment, written only over a counter document that has not
-  changed since it was read. If it has, that counter is read and summed again.
+  changed since it was read. If it has, that counter is read and summed again, unless the change is
+  a total of this moment or later: that will do.
 - Shards are found by ``updated_at``, which is when the server *began* to process their increment.
   A commit that waited for a lock shows up late, under an old time. So each scan overlaps the last
   by seconds, and now and then by more than a commit can last. Entries seen again cost a read and

@@ -162,17 +162,32 @@ def _repair(counters: Counters, findings: Findings, *, by: str, yes: bool) -> No
     drifted = findings.report.drifted
     _say(f"\nto repair on {findings.place}:")
     for found in drifted:
-        _say(f"  {found.difference:+,} on {found.path}" + ("" if found.exists else ", which is made"))
+        _say(f"  {found.difference:+,} on {found.path}{_besides(found)}")
     _say(f"3 writes each; each is audited again just before, and recorded as repaired by {by or 'nobody'}")
     if not yes and not typer.confirm(f"Repair {counts(len(drifted))}?", err=True):
         return
     for found in drifted:
         handle = _handle(counters, found)
         with _told("not repaired"):
-            added = handle.repair(found, by=by) if found.exists else handle.backfill(by=by)
-            findings.repaired[found.path] = added
+            findings.repaired[found.path] = added = _mend(handle, found, by)
             _say(f"{added:+,} on {found.path}")
     _say(f"repaired {len(findings.repaired):,} of {counts(len(drifted))}")
+
+
+def _besides(found: Audit) -> str:
+    """What a repair does besides adding."""
+    if found.exists:
+        return ""
+    return ", which is made" if found.actual else ": orphans of a deleted counter, which are deleted"
+
+
+def _mend(handle: ReferenceCount, found: Audit, by: str) -> int:
+    if found.exists:
+        return handle.repair(found, by=by)
+    if found.actual:
+        return handle.backfill(by=by)
+    handle.counter.delete()  # a counter that nobody needs is not made anew
+    return found.difference
 
 
 def _say(message: str) -> None:

@@ -183,6 +183,17 @@ def test_a_repair_without_a_question_records_the_login_name_and_makes_missing_co
     assert [record[layout.ADJUSTMENT_REASON] for record in records] == ["repair", "backfill"]
 
 
+def test_orphans_of_a_count_that_is_gone_are_deleted_and_no_counter_is_made(run, db):
+    orphan = db.document("posts/gone/counters/likes/counter_shards/0")
+    orphan.set({layout.VALUE: 3})
+    result = run("--repair", "--yes")
+    assert result.exit_code == 0
+    assert "-3 on posts/gone/counters/likes: orphans of a deleted counter" in result.stderr
+    assert not orphan.get().exists
+    assert not db.document("posts/gone/counters/likes").get().exists
+    assert run().exit_code == 0
+
+
 @pytest.mark.usefixtures("posts")
 def test_what_is_true_is_not_touched_by_a_repair(run, db):
     before = db.document("posts/b/counters/likes").get().update_time

@@ -97,33 +97,40 @@ def simulate(runs, changes):
     return covered
 
 
-SECONDS = st.integers(0, 3000).map(lambda seconds: seconds * SECOND)
-RUNS = st.lists(
-    st.builds(
-        lambda start, length, killed: Run(start, start + length, killed),
-        SECONDS,
-        st.integers(1, 700).map(lambda seconds: seconds * SECOND),
-        st.booleans(),
-    ),
-    max_size=15,
-)
-CHANGES = st.lists(
-    st.builds(
-        lambda updated, wait: Change(updated, updated + wait),
-        SECONDS.map(lambda updated: updated + 1),
-        st.one_of(st.just(0), st.integers(0, LATEST)),
-    ),
-    min_size=1,
-    max_size=8,
-)
+def seconds(most):
+    return st.integers(1, most).map(lambda number: number * SECOND)
 
 
-@hypothesis.settings(max_examples=400)
-@given(RUNS, CHANGES)
-def test_whatever_the_spacing_of_runs_no_late_commit_is_missed_for_long(runs, changes):
+@st.composite
+def schedules(draw):
+    """Runs at any spacing: every minute, now and then, overlapping, some killed."""
+    runs, start = [], 0
+    for gap in draw(st.lists(st.just(60 * SECOND) | seconds(60) | seconds(900), min_size=3, max_size=20)):
+        start += gap
+        length = draw(st.just(SECOND) | seconds(700))
+        runs.append(Run(start, start + length, killed=draw(st.integers(0, 4)) == 0))
+    last = max(run.end for run in runs) + LATEST + RESCAN_EVERY
+    return [*runs, Run(last, last + SECOND, killed=False)]
+
+
+@st.composite
+def late_changes(draw):
+    """A few changes that waited long for their commit."""
+    changes = []
+    for _ in range(draw(st.integers(1, 5))):
+        updated = draw(seconds(2000))
+        waited = draw(st.sampled_from([0, LATEST]) | st.integers(0, LATEST))
+        changes.append(Change(updated, min(updated + waited, 2300 * SECOND)))
+    return changes
+
+
+@hypothesis.settings(max_examples=300)
+@given(schedules(), late_changes(), st.booleans())
+def test_whatever_the_spacing_of_runs_no_late_commit_is_missed_for_long(runs, changes, busy):
     """Not for longer than the first whole run that starts a rescan's time after the commit."""
-    runs.append(Run(7000 * SECOND, 7001 * SECOND, killed=False))
-    covered = simulate(runs, changes)
+    others = [Change(at * SECOND, at * SECOND) for at in range(0, 3000, 20)] if busy else []
+    runs.append(Run(30_000 * SECOND, 30_001 * SECOND, killed=False))
+    covered = simulate(runs, [*changes, *others])
     for change in changes:
         in_time = [run for run in runs if not run.killed and run.start >= change.committed + RESCAN_EVERY]
         assert covered[change] <= min(run.end for run in in_time)
@@ -167,6 +174,10 @@ def total(world, counter=LIKES):
 
 def as_of(world, counter=LIKES):
     return wire.micros(world.server.field(counter, layout.AS_OF))
+
+
+def scanned_at(world):
+    return wire.micros(world.server.field(layout.cursor_path(), layout.SCANNED_AT))
 
 
 def writes(world):
@@ -215,6 +226,16 @@ def test_what_an_overlap_shows_again_is_read_but_not_summed_again(world):
     assert "run_aggregation_query" not in world.methods
 
 
+def test_what_was_seen_is_not_read_again_once_the_overlap_is_over(world):
+    for _ in range(4):
+        change(world)
+        assert rolled_up(world).shards == 1
+        world.server.remove(layout.shard_path(LIKES, 0))
+        change(world, shard=1)
+        world.pass_time(60)
+        assert rolled_up(world).shards == 1
+
+
 def test_a_commit_that_waited_seconds_is_in_the_next_run(world):
     change(world, shard=0)
     rolled_up(world)
@@ -224,16 +245,18 @@ def test_a_commit_that_waited_seconds_is_in_the_next_run(world):
 
 
 def test_a_commit_that_waited_minutes_is_in_the_next_rescan(world):
-    change(world, shard=0)
+    create_counter(world.server, SHARES)
+    change(world, LIKES)
     rolled_up(world)
-    change(world, shard=1, value=4, waited=LONG_OVERLAP // SECOND)
-    rolled_up(world)
-    assert total(world) == 1
-    for _ in range(5):
-        change(world, shard=0, value=1)
-        world.pass_time(RESCAN_EVERY / SECOND / 5)
+    change(world, LIKES, value=4, waited=LONG_OVERLAP // SECOND)
+    for _ in range(9):  # another counter keeps the cursor moving
+        change(world, SHARES)
         rolled_up(world)
-    assert total(world) == 5
+        world.pass_time(30)
+    assert total(world, LIKES) == 1
+    world.pass_time(30)
+    rolled_up(world)
+    assert total(world, LIKES) == 4
 
 
 def test_every_read_of_a_run_is_at_one_moment_and_only_once_it_has_settled(world):
@@ -328,17 +351,19 @@ def test_of_overlapping_runs_none_takes_a_total_back_or_loses_a_change(world, st
     """One run stops at each of its requests in turn, and goes on after a change and another run."""
     context = world.context()
     change(world, value=1)
+    rolled_up(world, context)
+    change(world, value=2)
     moments = []
 
     def change_and_another_run():
         change(world, value=5)
         rolled_up(world, context)
-        moments.append(as_of(world))
+        moments.extend([as_of(world), scanned_at(world)])
 
     slow = Interrupted(stops_at, change_and_another_run, world.server)
     slow.run(roll_up(context, DATABASE, 8))
-    assert len(moments) == 1
     assert as_of(world) >= moments[0]
+    assert scanned_at(world) >= moments[1]
     assert total(world) == 5
     world.pass_time(60)
     rolled_up(world, context)
@@ -449,8 +474,7 @@ def test_a_cursor_whose_answer_was_lost_is_saved_or_left_to_the_next_run(world, 
     change(world)
     world.faults["commit"] = [delivered, fault]
     rolled_up(world)
-    saved = world.server.field(layout.cursor_path(), layout.SCANNED_AT)
-    assert wire.micros(saved) <= as_of(world)
+    assert scanned_at(world) <= as_of(world)
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, 1001, True, 2.0, None])

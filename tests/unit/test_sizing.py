@@ -105,6 +105,20 @@ def test_quantile_and_share_agree(utilisation, longest, share):
     assert waits.longer_than(waits.quantile(share)) == pytest.approx(1 - share, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("utilisation", "longest", "bound"), [(0.8, 2.0, 3.0), (0.9, 5.0, 0.5), (0.6, 0.5, 7.0)]
+)
+def test_backoffs_lengthen_the_mean_as_much_as_the_distribution(utilisation, longest, bound):
+    waits = queueing.Waits(utilisation, longest, lambda _: bound)
+    at_once = queueing.Waits(utilisation, longest, lambda _: 1e-9)
+    refusals = waits.refused / (1 - waits.refused)
+    assert waits.mean == pytest.approx(at_once.mean + refusals * bound / 2)
+    # A mean is the area above the distribution.
+    width, end = 0.01, 150
+    area = math.fsum(waits.longer_than((i + 0.5) * width) for i in range(int(end / width))) * width
+    assert area == pytest.approx(waits.mean, rel=0.01)
+
+
 def test_the_probability_that_a_write_meets_another_is_the_utilisation():
     at = contention(20, 100)
     assert at.utilisation == pytest.approx(100 * 0.05 / 20)
@@ -278,6 +292,14 @@ def test_the_index_bounds_one_counter_and_all_together():
     assert not recommend(writes_per_second=100, counters=76).feasible
 
 
+@pytest.mark.parametrize(("shards", "peak"), [(1, 500), (2, 1000), (5, 2500), (6, 2500)])
+def test_few_shards_are_in_few_buckets(shards, peak):
+    quick = Limits(sustained_writes_per_second=1e6, commit_seconds=1e-6)
+    bears = capacity(shards, limits=quick)
+    assert (bears.peak_writes_per_second, bears.bound) == (peak, "index")
+    assert recommend(peak / 2, limits=quick).shards == min(shards, 5)
+
+
 def test_limits_are_those_of_the_package():
     # Sizing stands alone, so it repeats these figures; here they are held together.
     limits, backoff, second = Limits(), Backoff(), 1_000_000
@@ -328,11 +350,13 @@ def test_a_rare_write_is_read_again_by_each_rollup_whose_window_overlaps_it():
     # A write an hour and a run a minute: all but never do two fall into one window. Of 5 minutes,
     # 4 runs look back 70 s and the rescan 600 s. Each finds the shard and reads its counter; the
     # one that finds it new sums it too.
-    _, by_name = ways(writes_per_second=1e-6, reads_per_second=0, staleness_seconds=120)
+    _, by_name = ways(writes_per_second=1e-6, staleness_seconds=120, listeners=40)
     seen = (4 * 70 + 600) / 300
     total = by_name["total"]
     assert total.reads_per_second == pytest.approx(2 / 60 + 1e-6 * (2 * seen + 1), rel=1e-6)
     assert total.writes_per_second == pytest.approx(2e-6, rel=1e-3)
+    listening = by_name["listener"].reads_per_second - total.reads_per_second
+    assert listening == pytest.approx(40e-6, rel=1e-3)
 
 
 def test_an_idle_rollup_reads_twice_and_writes_nothing():

@@ -335,6 +335,30 @@ async def test_cancelling_several_at_once_leaves_none_running():
     assert len(asyncio.all_tasks()) == 1
 
 
+async def test_when_one_of_several_fails_the_others_may_have_their_last_word_before_it_is_raised():
+    last_words = []
+
+    def cut_short():
+        try:
+            yield rpc("commit")
+        except asyncio.CancelledError:
+            yield rpc("rollback", shielded=True)
+            last_words.append("rollback")
+            raise
+
+    class Slow:
+        async def send(self, rpc):
+            await asyncio.sleep(0.01 if rpc.request == "rollback" else 0)
+            if rpc.request == "commit":
+                await asyncio.Event().wait()
+            return answer_to(rpc.request)
+
+    error = exceptions.Aborted("no")
+    with pytest.raises(exceptions.Aborted):
+        await run_async(all_of([cut_short(), cut_short(), one(Refuse(error))], 3), Slow())
+    assert last_words == ["rollback"] * 2
+
+
 def test_ctrl_c_is_thrown_into_the_steps_and_escapes():
     thrown = []
 
