@@ -247,7 +247,7 @@ class Counter(_Handle):
         run(self._stage(checked, checked_amount(n)), self._transport)
 
     def value(self) -> int:
-        """The exact value at one snapshot, one SUM aggregation; 0 where there is no counter.
+        """The exact value at one snapshot, one SUM aggregation over the shards; 0 where there are none.
 
         Price: 1 round trip, 1 read per 1,000 shards, at least 1
         (https://firebase.google.com/docs/firestore/pricing#aggregation_queries, 2026-11-30).

@@ -42,8 +42,9 @@ HIDANE_VERSION = "0.6.0"
 
 _JAVA_NEEDED = 11
 _MAIN_CLASS = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"
-# Google's own launcher says that the emulator supports English error messages only.
-_JVM_FLAGS = ("-Duser.language=en",)
+# Google's own launcher says that the emulator supports English error messages only. A test run is
+# short: without the optimising compiler, the demo took a quarter less CPU (46 to 36 s).
+_JVM_FLAGS = ("-Duser.language=en", "-XX:TieredStopAtLevel=1")
 
 
 class EmulatorNotFound(RuntimeError):
