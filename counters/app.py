@@ -170,6 +170,8 @@ class Counters(_App[Client]):
         Raises:
             ReadFailed: cursor or changes could not be read. What one counter raises is in the
                 report.
+            NotApplied, OutcomeUnknown: notes or cursor could not be saved. Totals are written, and
+                the next run does again what is missing.
         """
         return run(
             rollup.roll_up(self.context, wire.database_of(self.client), concurrency),

@@ -107,7 +107,7 @@ def compare(
     reads.entries(actual)
     if stored != actual:
         found = yield from shards.everything(call, document.path, (layout.VALUE,), read_time=moment)
-        reads.documents(len(found) + (len(found) % shards.PAGE == 0))
+        reads.documents(shards.reads_of_everything(len(found)))
         stored = shards.added_up(found, document.path)
     return Audit(
         path=document.path,

@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 _PAGE: Final = 100
 """Children that ``remove_all`` removes in one commit."""
 
-# How a commit is refused because a child is there already, or is not there. Anything else that
-# Firestore refuses commits with is no statement about a child.
-_THERE: Final = (exceptions.AlreadyExists, exceptions.FailedPrecondition)
-_NOT_THERE: Final = (exceptions.NotFound, exceptions.FailedPrecondition)
-
 
 def add(call: Call, counter: str, children: str, child: Any) -> Steps[bool]:
     """Create a child and count it, or neither; whether this call did. ``child`` is its write."""
@@ -34,7 +29,8 @@ def add(call: Call, counter: str, children: str, child: Any) -> Steps[bool]:
         child.update.fields[layout.CHILD_SHARD].integer_value = shard
         return [child]
 
-    return (yield from _change(call, counter, settings, 1, writes, _THERE))
+    path = wire.relative_path(child.update.name)
+    return (yield from _change(call, counter, settings, 1, writes, [path], exceptions.AlreadyExists))
 
 
 def remove(call: Call, counter: str, children: str, child_id: str) -> Steps[bool]:
@@ -46,7 +42,11 @@ def remove(call: Call, counter: str, children: str, child_id: str) -> Steps[bool
 def _remove(call: Call, counter: str, settings: Settings, paths: Sequence[str]) -> Steps[bool]:
     """Delete children and discount them in one commit; False if one of them is not there."""
     deletes = [wire.delete(call.name(path), must_exist=True) for path in paths]
-    return (yield from _change(call, counter, settings, -len(paths), lambda _: deletes, _NOT_THERE))
+    return (
+        yield from _change(
+            call, counter, settings, -len(paths), lambda _: deletes, paths, exceptions.NotFound
+        )
+    )
 
 
 def _change(
@@ -55,8 +55,14 @@ def _change(
     settings: Settings,
     amount: int,
     writes: Callable[[int], list[Any]],
-    refusal: tuple[type[Exception], ...],
+    paths: Sequence[str],
+    refusal: type[Exception],
 ) -> Steps[bool]:
+    """Write children and count them, or neither; False if ``refusal`` says why not.
+
+    A commit may also be refused with FAILED_PRECONDITION, which alone says nothing about a child:
+    then the children are looked at.
+    """
     shard: int | None = None
 
     def stage(receipt: wire.Receipt) -> Staged:
@@ -65,6 +71,7 @@ def _change(
         return Staged(
             [*writes(shard), shards.add(call, counter, shard, amount, receipt)],
             Proof(layout.shard_path(counter, shard), receipt, counter, settings.created),
+            conditioned=True,
         )
 
     try:
@@ -73,6 +80,10 @@ def _change(
         cause = refused.__cause__
         if isinstance(cause, refusal):
             return False
+        if isinstance(cause, exceptions.FailedPrecondition):
+            found = yield from call.get(*paths)
+            if any(document.exists == (amount > 0) for document in found.values()):
+                return False
         raise NotApplied(f"nothing was applied: {cause}") from cause
     return True
 

@@ -33,8 +33,12 @@ from counters.steps import Rpc, Steps
 _LAST_WORD: Final = 2.0
 """How long a cancelled call may take to close its transaction, in seconds."""
 
+_LET_GO_TRIES: Final = 4
 _PRUNE_TRIES: Final = 4
 """On a busy shard somebody often writes between a pruner's read and its write."""
+
+_PRUNE_PATIENCE: Final = 2.0
+"""How long to wait for an answer while pruning, in seconds, within what the call has left."""
 
 _INVALID_TRIES: Final = 3
 """INVALID_ARGUMENT means a transaction that is gone, or a request that will never do."""
@@ -59,11 +63,13 @@ class Staged:
     """What to commit, and where the proof will be.
 
     ``proof`` None: the writes may safely be applied again once the earlier attempt is fenced off.
-    Of such an attempt it is never known whether it was applied.
+    Of such an attempt it is never known whether it was applied. ``conditioned``: there are
+    preconditions among the writes, so an answer that one does not hold is one to expect.
     """
 
     writes: Sequence[Any]
     proof: Proof | None
+    conditioned: bool = False
 
 
 Stage = Callable[[wire.Receipt], Staged]
@@ -117,10 +123,11 @@ def commit_within(call: Call, stage: StageWithin) -> Steps[int]:
     return committed
 
 
-def commit_conditioned(call: Call, writes: Sequence[Any]) -> Steps[None]:
+def commit_conditioned(call: Call, writes: Sequence[Any], *, conditioned: bool = True) -> Steps[None]:
     """Commit writes whose preconditions fail a second copy; sent again until answered.
 
-    One round trip; a repeat changes nothing, so it needs neither fence nor receipt.
+    One round trip; a repeat changes nothing, so it needs neither fence nor receipt. Without
+    preconditions, not ``conditioned``, a repeat must do no harm either.
 
     Raises:
         Refused: a precondition does not hold, maybe because a first copy was applied.
@@ -139,7 +146,7 @@ def commit_conditioned(call: Call, writes: Sequence[Any]) -> Steps[None]:
             else:
                 return
             try:
-                _raise_if_hopeless(cause, _INVALID_TRIES)
+                _raise_if_hopeless(cause, _INVALID_TRIES, conditioned=conditioned)
             except NotApplied:
                 if not attempt:
                     raise
@@ -149,6 +156,8 @@ def commit_conditioned(call: Call, writes: Sequence[Any]) -> Steps[None]:
             yield from call.back_off(attempt)
             attempt += 1
     except OutOfTime:
+        if cause is None:
+            raise NotApplied(f"nothing was sent within {call.context.timeout:g} s") from None
         raise OutcomeUnknown(
             f"no answer within {call.context.timeout:g} s ({text_of(cause)}); a repeat does no harm"
         ) from cause
@@ -170,7 +179,7 @@ def _attempts(call: Call, lane: Lane, stage: StageWithin) -> Steps[tuple[int, Pr
             invalid = invalid + 1 if isinstance(cause, exceptions.InvalidArgument) else 0
             # What was refused for good was not applied: without a proof, that has to do.
             unproved = unproved or bool(staged and not staged.proof and isinstance(cause, wire.RETRYABLE))
-            _raise_if_hopeless(cause, invalid)
+            _raise_if_hopeless(cause, invalid, conditioned=bool(staged and staged.conditioned))
             yield from call.back_off(attempt)
             attempt += 1
     except (OutOfTime, NotApplied) as error:
@@ -204,7 +213,7 @@ def _attempt(
             return None, None, error
         raise
     if not staged.writes:
-        yield from _close(call, transaction)
+        yield from _let_go(call, transaction)
         return call.context.server_time(), None, None
     try:
         committed, cause = yield from _commit_once(call, transaction, rpc, staged.proof)
@@ -319,6 +328,19 @@ def _close(call: Call, transaction: bytes) -> Steps[None]:
         yield wire.rollback(call.database, transaction, _LAST_WORD, shielded=True)
 
 
+def _let_go(call: Call, transaction: bytes) -> Steps[None]:
+    """Close a transaction that only read: until that is done, its read locks keep writers waiting."""
+    for attempt in range(_LET_GO_TRIES):
+        answered = False
+        with suppress(Exception):  # what was read stays true, and the server lets go in the end
+            yield wire.rollback(call.database, transaction, _LAST_WORD)
+            answered = True
+        if answered:
+            return
+        with suppress(OutOfTime):
+            yield from call.back_off(attempt)
+
+
 def _prune(call: Call, path: str) -> Steps[None]:
     """Remove receipts that no doubt can need any more: 1 read, and 1 write if there are enough.
 
@@ -327,7 +349,7 @@ def _prune(call: Call, path: str) -> Steps[None]:
     """
     for _ in range(_PRUNE_TRIES):
         try:
-            answer = yield wire.get(call.database, [path], _LAST_WORD)
+            answer = yield wire.get(call.database, [path], _prune_patience(call))
             document = wire.documents_of(answer)[path]
             pruning = receipts.to_prune(document)
             if not pruning:
@@ -339,7 +361,7 @@ def _prune(call: Call, path: str) -> Steps[None]:
                 {layout.PRUNED: pruning.pruned},
                 if_updated=document.updated,
             )
-            yield wire.commit(call.database, [write], _LAST_WORD)
+            yield wire.commit(call.database, [write], _prune_patience(call))
         except (exceptions.Aborted, exceptions.FailedPrecondition):
             continue
         except Exception:  # noqa: BLE001 - the increment itself is done
@@ -347,14 +369,18 @@ def _prune(call: Call, path: str) -> Steps[None]:
         return
 
 
-def _raise_if_hopeless(cause: Exception | None, invalid: int) -> None:
+def _prune_patience(call: Call) -> float:
+    return min(_PRUNE_PATIENCE, call.patience())
+
+
+def _raise_if_hopeless(cause: Exception | None, invalid: int, *, conditioned: bool) -> None:
     """Raise what no further attempt can mend; contention and passing faults return.
 
     ``invalid`` is how many answers in a row, this one included, were INVALID_ARGUMENT.
     """
     if cause is None or isinstance(cause, wire.RETRYABLE):
         return
-    if isinstance(cause, wire.PRECONDITION):
+    if conditioned and isinstance(cause, wire.PRECONDITION):
         raise Refused from cause
     if isinstance(cause, exceptions.InvalidArgument) and invalid < _INVALID_TRIES:
         return

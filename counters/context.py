@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.api_core import exceptions
 
 from counters import layout, wire
-from counters.errors import InvalidType, InvalidValue, ReadFailed
+from counters.errors import InvalidType, InvalidValue, NotApplied, ReadFailed
 from counters.lanes import Lanes
 from counters.policy import Policy
 from counters.receipts import HORIZON, LONGEST_TIMEOUT
@@ -192,6 +192,16 @@ class Call:
         if wait:
             yield Sleep(min(wait, left))
 
+    def start_over(self, attempt: int) -> Steps[None]:
+        """Wait before starting over what others changed meanwhile. Raises ``NotApplied``."""
+        try:
+            yield from self.back_off(attempt)
+        except OutOfTime:
+            raise NotApplied(
+                f"nothing was applied within {self.context.timeout:g} s: others kept changing it; "
+                "calling again is safe"
+            ) from None
+
     def pause(self, seconds: float) -> Steps[None]:
         """Wait for something that another call of this process does. Raises ``ReadFailed``."""
         if self.context.policy.clock() >= self.until:
@@ -258,7 +268,8 @@ _defaults: weakref.WeakKeyDictionary[BaseClient, Context] = weakref.WeakKeyDicti
 
 def default_context(client: BaseClient) -> Context:
     """The context of handles that were made without a ``Counters``: one for each client."""
-    return _defaults.setdefault(client, Context())
+    context = _defaults.get(client)
+    return context if context is not None else _defaults.setdefault(client, Context())
 
 
 def context_of(client: BaseClient, counters: Counters | AsyncCounters | None) -> Context:

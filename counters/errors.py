@@ -10,7 +10,7 @@
     ├── CorruptShard           a shard holds something that is no whole number
     ├── StaleAudit             repair() of a difference that is no longer there
     ├── UnsupportedLayout      the counter was written by a newer version of this package
-    └── InvalidArgument        refused at the call, before anything was sent
+    └── InvalidArgument        what was asked for cannot be; nothing was changed
         ├── InvalidType        (also a TypeError)
         └── InvalidValue       (also a ValueError)
             ├── SettingsConflict   create() of a counter that exists with other settings
@@ -80,7 +80,11 @@ class UnsupportedLayout(CounterError):
 
 
 class InvalidArgument(CounterError):
-    """An argument that no call could succeed with; refused before anything was sent."""
+    """An argument that cannot be, or not on this counter; nothing was changed.
+
+    A bad argument is refused before anything is sent; one that conflicts with what is stored, after
+    that was read.
+    """
 
 
 class InvalidType(InvalidArgument, TypeError):

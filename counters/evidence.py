@@ -76,7 +76,7 @@ def explain(context: Context, database: str, found: Audit) -> Steps[Evidence]:
         limit=3,
     )
     reads = Reads()
-    reads.documents(len(summed) + (len(summed) % shards.PAGE == 0))
+    reads.documents(shards.reads_of_everything(len(summed)))
     reads.documents(len(seen))
     reads.documents(len(adjusted))
     newest = max(seen, key=lambda child: child.updated, default=None)

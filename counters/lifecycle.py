@@ -43,6 +43,7 @@ def create(
     data = fields_of(
         call.database, shards_wanted or call.context.shards, initial or 0, mirrors or frozenset(), children
     )
+    attempt = 0
     while True:
         document = known or (yield from call.get(path))[path]
         known = None
@@ -62,8 +63,10 @@ def create(
             continue
         try:
             yield from commit(call, partial(_create, call, path, orphans, data, initial or 0))
-        except Refused:
-            continue  # somebody else created it, or wrote to an orphan
+        except Refused:  # somebody else created it, or wrote to an orphan
+            yield from call.start_over(attempt)
+            attempt += 1
+            continue
         return True
 
 
@@ -87,7 +90,7 @@ def _create(
         }
         writes.append(wire.replace(call.name(first), start, [layout.UPDATED_AT]))
     writes.append(wire.create(call.name(path), data | receipt.as_field()))
-    return Staged(writes, Proof(path, receipt))
+    return Staged(writes, Proof(path, receipt), conditioned=True)
 
 
 def _deletions(call: Call, documents: list[wire.Document]) -> list[Any]:
@@ -103,7 +106,7 @@ def delete_orphans(call: Call, path: str, page: list[wire.Document]) -> Steps[bo
     if (yield from call.get(path))[path].exists:
         return False
     try:
-        yield from commit(call, lambda _: Staged(_deletions(call, page), None))
+        yield from commit(call, lambda _: Staged(_deletions(call, page), None, conditioned=True))
     except Refused:
         for document in page:
             with suppress(Refused):  # written to meanwhile: left to whoever wrote
@@ -112,7 +115,7 @@ def delete_orphans(call: Call, path: str, page: list[wire.Document]) -> Steps[bo
 
 
 def _delete_one(call: Call, document: wire.Document, _: wire.Receipt) -> Staged:
-    return Staged(_deletions(call, [document]), None)
+    return Staged(_deletions(call, [document]), None, conditioned=True)
 
 
 def refuse_other_settings(
@@ -150,7 +153,8 @@ def change(call: Call, path: str, data: dict[str, Any]) -> Steps[None]:
     call.context.forget(path)
     parse((yield from call.get(path))[path])
     try:
-        yield from commit(call, lambda _: Staged([wire.update(call.name(path), data)], None))
+        write = wire.update(call.name(path), data)
+        yield from commit(call, lambda _: Staged([write], None, conditioned=True))
     except Refused as error:
         raise CounterNotFound(f"{path} was deleted meanwhile: create() it first") from error
     call.context.forget(path)
@@ -172,6 +176,7 @@ def reset(call: Call, path: str) -> Steps[int]:
 
     Increments that land meanwhile stay. Of two resets at once, one starts again.
     """
+    attempt = 0
     while True:
         settings = parse((yield from call.get(path))[path])
         if settings.children:
@@ -185,6 +190,8 @@ def reset(call: Call, path: str) -> Steps[int]:
         try:
             yield from adjust(call, path, settings, -taken)
         except Refused:
+            yield from call.start_over(attempt)
+            attempt += 1
             continue
         return taken
 
@@ -213,6 +220,7 @@ def adjust(
                 *record(receipt),
             ],
             Proof(layout.shard_path(path, shard), receipt, path, settings.created),
+            conditioned=True,
         )
 
     yield from commit(call, stage)
@@ -236,18 +244,26 @@ def delete(call: Call, path: str) -> Steps[None]:
         else:
             break
     call.context.forget(path)
+    yield from clear_orphans(call, path, begun=begun)
+
+
+def clear_orphans(call: Call, path: str, *, begun: bool = False) -> Steps[int]:
+    """Delete the shards of a counter that does not exist, page by page; return how many were there.
+
+    Where there is a counter, it leaves all as it is. ``begun``: part of a deletion that has begun.
+    """
+    seen = 0
     try:
         while True:
             call = call.renewed()
             page = yield from shards.page(call, path, (layout.WRITES,))
             if not page or not (yield from delete_orphans(call, path, page)):
-                return
+                return seen
+            seen += len(page)
             if len(page) < shards.PAGE:
-                return
+                return seen
             begun = True
     except NotApplied as error:
         if not begun:
             raise
-        raise OutcomeUnknown(
-            f"{path} is deleted in part: delete() again, which is safe ({error})"
-        ) from error
+        raise OutcomeUnknown(f"{path} is deleted in part: again, which is safe ({error})") from error

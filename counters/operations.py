@@ -136,7 +136,9 @@ def transact(call: Call, make: Begin, body: Callable[[Any], Any]) -> Steps[Any]:
         receipt = next_receipt()
         proof = layout.transaction_path(receipt.lane, receipt.mark)
         data = {layout.EXPIRE_AT: wire.timestamp(call.context.expiry()), **receipt.as_field()}
-        return Staged([*writes, wire.create(call.name(proof), data)], Proof(proof, receipt))
+        return Staged(
+            [*writes, wire.create(call.name(proof), data)], Proof(proof, receipt), conditioned=True
+        )
 
     try:
         yield from commit_within(call, stage)

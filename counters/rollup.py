@@ -380,7 +380,7 @@ def _sum(call: Call, path: str, shard_count: int, moment: int, suspect: bool, bi
         if total is not None:
             return total
     documents = yield from shards.everything(call, path, (layout.VALUE,), read_time=moment)
-    bill.query(len(documents))
+    bill.reads += shards.reads_of_everything(len(documents))
     return shards.added_up(documents, path)
 
 
@@ -417,7 +417,7 @@ def _note(call: Call, outcomes: Sequence[_Outcome], state: _State, bill: _Bill) 
             for outcome in chunk
         ]
         # Without a precondition: a copy that comes late costs a run one more look, and no more.
-        yield from commit_conditioned(call.renewed(), notes)
+        yield from commit_conditioned(call.renewed(), notes, conditioned=False)
         bill.writes += len(notes)
     for outcome in outcomes:
         note = state.pending.get(outcome.path)

@@ -186,7 +186,7 @@ def _mend(handle: ReferenceCount, found: Audit, by: str) -> int:
         return handle.repair(found, by=by)
     if found.actual:
         return handle.backfill(by=by)
-    handle.counter.delete()  # a counter that nobody needs is not made anew
+    handle.counter.clear_orphans()  # a counter that nobody needs is not made anew
     return found.difference
 
 

@@ -16,9 +16,10 @@ _COLUMNS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """So many CDs, bought on a day; ``line`` is where the file says so."""
+    """So many CDs, bought by a customer on a day; ``line`` is where the file says so."""
 
     line: int
+    customer: str
     day: date
     cds: int
 
@@ -31,7 +32,7 @@ def purchases(lines: Iterable[str]) -> Iterator[Purchase]:
     """Read purchases, in the order of the file; empty lines, and a header, are passed over.
 
     >>> list(purchases(["customer_id date number_of_cds dollar_value", "00001 19970101 1 11.77"]))
-    [Purchase(line=2, day=datetime.date(1997, 1, 1), cds=1)]
+    [Purchase(line=2, customer='00001', day=datetime.date(1997, 1, 1), cds=1)]
 
     Raises ``NotCdnow``.
     """
@@ -44,10 +45,12 @@ def purchases(lines: Iterable[str]) -> Iterator[Purchase]:
 def _purchase(line: int, columns: list[str]) -> Purchase:
     if len(columns) != _COLUMNS:
         raise NotCdnow(f"line {line} is no purchase: it has {len(columns)} columns, not {_COLUMNS}")
-    _, day, cds, _ = columns
+    customer, day, cds, _ = columns
     if not cds.isdecimal():
         raise NotCdnow(f"line {line} is no purchase: {cds!r} is no number of CDs")
-    return Purchase(line, _day(line, day), int(cds))
+    if not customer.isdecimal():
+        raise NotCdnow(f"line {line} is no purchase: {customer!r} is no customer's number")
+    return Purchase(line, customer, _day(line, day), int(cds))
 
 
 def _day(line: int, text: str) -> date:

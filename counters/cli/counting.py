@@ -41,8 +41,11 @@ def count(
     watched: str,
     roll_every: float | None,
     view: View,
+    children: str | None = None,
 ) -> Course:
     """Count the rows with several processes and show one counter meanwhile.
+
+    Beside it, show the value of the reference count at ``children``, if there is one.
 
     A counter that does not exist yet gets so many ``shards``.
     Returns when all is done, a writer has failed or Ctrl-C was pressed; then nothing runs any more,
@@ -51,6 +54,7 @@ def count(
     crew = Writers(place, rows, writers, shards=shards)
     rolling = Rolling(counters, roll_every, view.say) if roll_every else None
     counter = counter_at(counters, watched)
+    beside = counter_at(counters, children) if children else None
     samples: list[Sample] = []
     interrupted = False
     started = time.monotonic()
@@ -60,9 +64,10 @@ def count(
                 while not crew.wait(_LOOK_EVERY):
                     try:
                         reading = read(counters, counter)
+                        added = beside.value() if beside else None
                     except CounterError:
                         continue  # what goes wrong for good, the writers tell
-                    samples.append(Sample(time.monotonic() - started, crew.done, reading))
+                    samples.append(Sample(time.monotonic() - started, crew.done, reading, added))
                     view.show(samples[-1])
             except KeyboardInterrupt:
                 view.say("stopping: writers finish the row they are at (Ctrl-C again kills them)")

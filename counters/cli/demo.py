@@ -19,7 +19,7 @@ from counters.cli.exits import INTERRUPTED, Failure
 from counters.cli.options import Database, Writers, examples
 from counters.cli.reading import Sample, read
 from counters.cli.view import Subject, view_of
-from counters.cli.work import Increment, Row, expected
+from counters.cli.work import Increment, Row, children, expected
 from counters.testing import Emulator, find_emulator, open_client
 
 EXAMPLES: Final = examples(
@@ -61,7 +61,8 @@ def demo(
 
     Several processes count the purchases of the CD shop CDNOW, day after day.
     Each purchase is two increments: on a counter for the shop, and on one for
-    the day. The rollup runs meanwhile.
+    the day; and its customer is added as a child, which counts once however
+    often it is done. The rollup runs meanwhile.
 
     Runs on an emulator: the one at FIRESTORE_EMULATOR_HOST, or else one that is
     started for it and ends with it. Exit code 1 if a single count is off.
@@ -100,6 +101,7 @@ def _rows(data: Path, shop: str, most: int | None) -> list[Row]:
                 Increment(f"{shop}/counters/cds", purchase.cds),
                 Increment(f"{shop}/days/{purchase.day}/counters/cds", purchase.cds),
             ),
+            f"{shop}/customers/{purchase.customer}",
         )
         for purchase in purchases
     ]
@@ -108,15 +110,18 @@ def _rows(data: Path, shop: str, most: int | None) -> list[Row]:
 def _run(
     counters: Counters, place: Place, rows: Sequence[Row], shop: str, writers: int, picture: Path | None
 ) -> None:
-    wanted = expected(rows)
+    wanted, people = expected(rows), len(children(rows))
     watched = f"{shop}/counters/cds"
     if watched not in wanted:
         raise Failure("there is not one CD in these purchases")
     counter = counter_at(counters, watched)
     counter.create()
+    customers = counters.children(shop, "customers")
+    customers.create()
     say(
         f"{writers} processes count {wanted[watched]:,} CDs in {len(rows):,} purchases, "
-        f"for the shop and for each of {len(wanted) - 1:,} days\n"
+        f"for the shop and for each of {len(wanted) - 1:,} days, "
+        f"and their {people:,} customers as children\n"
     )
     course = count(
         counters,
@@ -126,16 +131,24 @@ def _run(
         shards=_SHARDS_OF_A_DAY,
         watched=watched,
         roll_every=_ROLL_EVERY,
-        view=view_of(Subject(len(rows), "purchases", watched)),
+        view=view_of(Subject(len(rows), "purchases", watched, "customers")),
+        children=customers.path,
     )
     _stop_unless_complete(course, len(rows))
-    with busy(f"rolling up, and reading {len(wanted):,} counters"):
+    with busy(f"rolling up, and reading {len(wanted) + 1:,} counters"):
         last = counters.roll_up()
         end = Sample(course.seconds + last.seconds, len(rows), read(counters, counter))
-        lines = proof.prove(counters, wanted, names=_names(shop, wanted))
+        names = {**_names(shop, wanted), customers.path: "customers"}
+        lines = proof.prove(counters, {**wanted, customers.path: people}, names=names)
+        found = customers.audit()
     say(_summary(course, sum(len(row.increments) for row in rows)))
-    shop_line, *days = lines
-    out.print(proof.side_by_side([shop_line, proof.together(f"all {len(days):,} days", days)], days))
+    shop_line, *days, customers_line = lines
+    all_days = proof.together(f"all {len(days):,} days", days)
+    out.print(proof.side_by_side([shop_line, customers_line, all_days], days))
+    say(
+        f"\ncustomers as children: an audit finds {found.actual:,}, difference {found.difference:,}; "
+        f"{course.tally.added:,} adds said True, {course.tally.found:,} False"
+    )
     if picture:
         title = (
             f"{wanted[watched]:,} CDs, counted by {writers} processes, rolled up every {_ROLL_EVERY:g} s"
@@ -147,7 +160,9 @@ def _run(
     wrong = [line.name for line in lines if not line.exact]
     if wrong:
         raise Failure(f"{len(wrong):,} of {len(lines):,} counters are not as expected: {wrong[0]} is one")
-    say("every CD was counted exactly once")
+    if not found.actual == found.stored == course.tally.added == people:
+        raise Failure(f"the customers as children are not as expected, {people:,}")
+    say("every CD was counted exactly once, and so was every customer")
 
 
 def _stop_unless_complete(course: Course, rows: int) -> None:

@@ -26,7 +26,11 @@ class Job:
         """The job in one line."""
         paths: dict[str, int] = {}
         rows = [
-            [row.line, [[paths.setdefault(path, len(paths)), amount] for path, amount in row.increments]]
+            [
+                row.line,
+                [[paths.setdefault(path, len(paths)), amount] for path, amount in row.increments],
+                row.child,
+            ]
             for row in self.rows
         ]
         job = [self.project, self.database, self.shards, list(paths), rows]
@@ -41,8 +45,8 @@ class Job:
             database,
             shards,
             [
-                Row(number, tuple(Increment(paths[path], amount) for path, amount in increments))
-                for number, increments in rows
+                Row(number, tuple(Increment(paths[path], amount) for path, amount in increments), child)
+                for number, increments, child in rows
             ],
         )
 
@@ -56,7 +60,9 @@ class Report:
         ended: it does nothing any more; without this, it may have done more since.
         error: why it ended, if not because all was done or it was told to stop.
         applied: so many increments of the row at which it failed had been applied.
-        unknown: whether the increment after those was applied cannot be known.
+        unknown: whether the increment, or the child, after those was applied cannot be known.
+        added: so many children it added, and counted.
+        found: so many children were there already when it came to add them.
     """
 
     done: int = 0
@@ -64,6 +70,8 @@ class Report:
     error: str | None = None
     applied: int = 0
     unknown: bool = False
+    added: int = 0
+    found: int = 0
 
     def to_line(self) -> bytes:
         """The report in one line."""

@@ -58,11 +58,15 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A reading in the course of a run: so many seconds after its start, with so many rows done."""
+    """A reading in the course of a run: so many seconds after its start, with so many rows done.
+
+    ``children`` is the value of the reference count beside it, where there is one.
+    """
 
     seconds: float
     done: int
     reading: Reading
+    children: int | None = None
 
 
 def read(counters: Counters, counter: Counter) -> Reading:
@@ -84,14 +88,13 @@ def _read(call: Call, path: str) -> Steps[Reading]:
     # Like the rollup: on an emulator, what is read at this very moment may miss a commit before it.
     yield Sleep(rollup.SETTLING / 1_000_000)
     found = yield from shards.everything(call, path, _FIELDS, read_time=document.read_time)
-    full_pages = len(found) % shards.PAGE == 0  # the query that finds no more is billed, too
     return Reading(
         path=path,
         settings=settings,
         total=total_in(document),
         moment=wire.to_datetime(document.read_time),
         shards=tuple(sorted((_shard(shard) for shard in found), key=_order)),
-        reads=1 + len(found) + full_pages,
+        reads=1 + shards.reads_of_everything(len(found)),
     )
 
 

@@ -11,7 +11,7 @@ from counters.cli.work import Row
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A row that is counted in part: ``applied`` of its increments, and perhaps the one after."""
+    """A row that is counted in part: ``applied`` of its increments, and perhaps what comes after."""
 
     row: Row
     applied: int
@@ -20,12 +20,15 @@ class Broken:
     def __str__(self) -> str:
         """What was counted and what was not, for people."""
         parts = []
-        for number, (path, amount) in enumerate(self.row.increments):
+        steps = [f"{amount:+d} on {path}" for path, amount in self.row.increments]
+        if self.row.child is not None:
+            steps.append(self.row.child)
+        for number, step in enumerate(steps):
             if number == self.applied and self.unknown:
                 outcome = "cannot be known"
             else:
                 outcome = "counted" if number < self.applied else "not counted"
-            parts.append(f"{amount:+d} on {path}: {outcome}")
+            parts.append(f"{step}: {outcome}")
         return f"line {self.row.line}: " + "; ".join(parts)
 
 
@@ -39,6 +42,8 @@ class Tally:
         broken: these are in part.
         unknown: these belonged to writers that were killed, and some of them may be counted.
         errors: why writers failed.
+        added: so many children were added by writers that told of it.
+        found: so often a writer came to add a child, and it was there already.
     """
 
     counted: int = 0
@@ -46,6 +51,8 @@ class Tally:
     broken: list[Broken] = field(default_factory=list)
     unknown: list[Row] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    added: int = 0
+    found: int = 0
 
     @property
     def complete(self) -> bool:
@@ -58,6 +65,8 @@ def tally(hands: Iterable[tuple[Sequence[Row], Report]]) -> Tally:
     result = Tally()
     for rows, report in hands:
         result.counted += report.done
+        result.added += report.added
+        result.found += report.found
         left = rows[report.done :]
         if not report.ended:
             result.unknown += left

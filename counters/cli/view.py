@@ -24,11 +24,15 @@ _LINE_EVERY: Final = 2.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is looked at: how many of which rows there are, and the counter that is shown."""
+    """What is looked at: how many of which rows there are, and the counter that is shown.
+
+    ``children`` is what to call the children that are counted beside it.
+    """
 
     rows: int
     unit: str
     counter: str
+    children: str = "children"
 
 
 class View(Protocol):
@@ -120,6 +124,7 @@ def line(subject: Subject, sample: Sample) -> str:
     return (
         f"{sample.seconds:6.1f} s  {sample.done:,} of {subject.rows:,} {subject.unit}  "
         f"value {whole(reading.value)}  total {whole(reading.total.value)} ({age(reading)})  {spread}"
+        + ("" if sample.children is None else f"  {sample.children:,} {subject.children}")
     )
 
 
@@ -138,6 +143,8 @@ def picture(subject: Subject, sample: Sample) -> RenderableType:
     figures.add_column(justify="right", min_width=12)
     figures.add_row("exact value", Text(whole(reading.value), style="bold"), "")
     figures.add_row("total", Text(whole(reading.total.value), style="bold"), age(reading))
+    if sample.children is not None:
+        figures.add_row(subject.children, Text(whole(sample.children), style="bold"), "as children")
     return Group(progress, Text(), Text(subject.counter, style="bold"), figures, Text(), _bars(reading))
 
 

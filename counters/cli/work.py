@@ -16,10 +16,14 @@ class Increment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the input: the line it is on, and what it adds to which counters."""
+    """One row of the input: the line it is on, and what it adds to which counters.
+
+    ``child`` is the path of a document that it adds to a reference count, where it is not there yet.
+    """
 
     line: int
     increments: tuple[Increment, ...]
+    child: str | None = None
 
 
 def expected(rows: Iterable[Row]) -> dict[str, int]:
@@ -34,6 +38,15 @@ def expected(rows: Iterable[Row]) -> dict[str, int]:
             if amount:
                 sums[path] = sums.get(path, 0) + amount
     return sums
+
+
+def children(rows: Iterable[Row]) -> set[str]:
+    """The children that the rows add, each once however many rows do.
+
+    >>> children([Row(1, (), "a/b/c/d"), Row(2, ()), Row(3, (), "a/b/c/d")])
+    {'a/b/c/d'}
+    """
+    return {row.child for row in rows if row.child is not None}
 
 
 def busiest(rows: Iterable[Row]) -> str:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from google.cloud.firestore import Client
@@ -24,30 +25,41 @@ _STDOUT: Final = 1
 def count(
     rows: Sequence[Row],
     increment: Callable[[str, int], None],
+    add: Callable[[str], bool],
     stopped: Callable[[], bool],
     report: Callable[[Report], None],
 ) -> Report:
     """Count row after row until all are done, one fails, or it is stopped, never within a row.
 
-    Reports what is done about ten times a second, and returns the last report.
+    A child is added when its first row is counted, and not asked for again: another writer may have
+    added it, and then ``add`` says False. Reports what is done about ten times a second, and returns
+    the last report.
     """
+    met: dict[str, bool] = {}  # the children, and whether it was this writer that added them
+
+    def so_far(done: int, *, ended: bool = False) -> Report:
+        added = sum(met.values())
+        return Report(done, ended=ended, added=added, found=len(met) - added)
+
     reported = time.monotonic()
     for done, row in enumerate(rows):
         if stopped():
-            return Report(done, ended=True)
+            return so_far(done, ended=True)
         applied = 0
         try:
             for path, amount in row.increments:
                 increment(path, amount)
                 applied += 1
+            if row.child is not None and row.child not in met:
+                met[row.child] = add(row.child)
         except Exception as error:  # noqa: BLE001 - told to the command, which decides
             known = isinstance(error, CounterError) and not isinstance(error, OutcomeUnknown)
             text = str(error) or type(error).__name__
-            return Report(done, ended=True, error=text, applied=applied, unknown=not known)
+            return replace(so_far(done, ended=True), error=text, applied=applied, unknown=not known)
         if time.monotonic() - reported >= _REPORT_EVERY:
-            report(Report(done + 1))
+            report(so_far(done + 1))
             reported = time.monotonic()
-    return Report(len(rows), ended=True)
+    return so_far(len(rows), ended=True)
 
 
 def main() -> None:
@@ -65,7 +77,12 @@ def main() -> None:
     def increment(path: str, amount: int) -> None:
         counters.at(client.document(path)).increment(amount)
 
-    last = count(job.rows, increment, stop.is_set, _tell)
+    def add(child: str) -> bool:
+        collection, _, ident = child.rpartition("/")
+        parent, _, name = collection.rpartition("/")
+        return counters.children(parent, name).add(ident)
+
+    last = count(job.rows, increment, add, stop.is_set, _tell)
     _tell(last)
 
 

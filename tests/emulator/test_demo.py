@@ -16,10 +16,10 @@ from counters.testing import LostAnswer
 
 @pytest.fixture
 def purchases(tmp_path):
-    """200 purchases on 20 days, 1 to 3 CDs each, as CDNOW has them."""
+    """200 purchases of 70 customers on 20 days, 1 to 3 CDs each, as CDNOW has them."""
     file = tmp_path / "purchases.txt"
     file.write_text(
-        "".join(f" {n:05} 199701{1 + n % 20:02} {1 + n % 3} {11.77:.2f}\r\n" for n in range(200))
+        "".join(f" {n % 70:05} 199701{1 + n % 20:02} {1 + n % 3} {11.77:.2f}\r\n" for n in range(200))
     )
     return file
 
@@ -37,6 +37,13 @@ def stored(client):
     found = {name: (c.value(), c.total().value) for name, c in days.items()}
     c = counters.on(shop, "cds")
     return (c.value(), c.total().value), found
+
+
+def customers(client):
+    """Audit, total, and ids of the children that a demo left."""
+    (shop,) = client.collection("shops").list_documents()
+    likes = Counters(client).children(shop, "customers")
+    return likes.audit(), likes.total().value, {child.id for child in shop.collection("customers").stream()}
 
 
 def by_day(file):
@@ -61,8 +68,21 @@ def test_every_cd_is_counted_and_the_totals_are_rolled_up(
         {day: (cds, cds) for day, cds in days.items()},
     )
     assert re.search(r"the shop +399 +399 +399 +exact", ended.stdout)
-    assert ended.stdout.endswith("every CD was counted exactly once\n")
+    assert ended.stdout.endswith("every CD was counted exactly once, and so was every customer\n")
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_each_customer_is_a_child_that_is_counted_once_though_both_writers_add_it(
+    counters_emulator, counters_project, counters_client, purchases
+):
+    ended = demo(counters_emulator.host, counters_project, purchases)
+    assert ended.exit_code == 0, ended.output
+    audit, total, children = customers(counters_client)
+    assert (audit.stored, audit.actual, total) == (70, 70, 70)
+    assert children == {f"{n:05}" for n in range(70)}
+    assert re.search(r"customers +70 +70 +70 +exact", ended.stdout)
+    told = r"an audit finds 70, difference 0; 70 adds said True, ([1-9]\d*) False"
+    assert re.search(told, ended.stdout)
 
 
 def test_it_is_as_exact_when_a_fifth_of_the_answers_are_lost(
@@ -73,6 +93,8 @@ def test_it_is_as_exact_when_a_fifth_of_the_answers_are_lost(
     assert ended.exit_code == 0, ended.output
     days = by_day(purchases)
     assert stored(counters_client)[1] == {day: (cds, cds) for day, cds in days.items()}
+    assert customers(counters_client)[0].stored == 70
+    assert "70 adds said True" in ended.stdout
 
 
 def test_a_count_that_is_off_shows_and_fails(counters_emulator, counters_project, purchases, monkeypatch):
@@ -86,7 +108,23 @@ def test_a_count_that_is_off_shows_and_fails(counters_emulator, counters_project
     ended = demo(counters_emulator.host, counters_project, purchases)
     assert ended.exit_code == 1
     assert "DIFFERENT" in ended.stdout
-    assert "1 of 21 counters are not as expected: the shop" in ended.stderr
+    assert "1 of 22 counters are not as expected: the shop" in ended.stderr
+
+
+def test_a_customer_that_nobody_counted_shows_and_fails(
+    counters_emulator, counters_project, purchases, monkeypatch
+):
+    def behind_our_back(counters, expected, **kwargs):
+        shop = counters.client.document(next(iter(expected))).parent.parent
+        shop.collection("customers").document("stranger").set({})
+        return prove(counters, expected, **kwargs)
+
+    prove = proof.prove
+    monkeypatch.setattr(proof, "prove", behind_our_back)
+    ended = demo(counters_emulator.host, counters_project, purchases)
+    assert ended.exit_code == 1
+    assert "an audit finds 71, difference 1" in ended.stdout
+    assert "the customers as children are not as expected, 70" in ended.stderr
 
 
 def test_ctrl_c_ends_writers_and_emulator_with_code_130(tmp_path):

@@ -14,15 +14,15 @@ def test_purchases_are_read_as_the_package_lifetimes_has_them_with_header_and_ca
         " 00002 19970112  5   77.00\r\n",
     ]
     assert list(purchases(lines)) == [
-        Purchase(2, date(1997, 1, 1), 1),
-        Purchase(3, date(1997, 1, 12), 5),
+        Purchase(2, "00001", date(1997, 1, 1), 1),
+        Purchase(3, "00002", date(1997, 1, 12), 5),
     ]
 
 
 def test_purchases_are_read_as_the_original_has_them_without_header():
     assert list(purchases(["00001 19970101  1   11.77", "", "00001 19980630 0 0.00"])) == [
-        Purchase(1, date(1997, 1, 1), 1),
-        Purchase(3, date(1998, 6, 30), 0),
+        Purchase(1, "00001", date(1997, 1, 1), 1),
+        Purchase(3, "00001", date(1998, 6, 30), 0),
     ]
 
 
@@ -36,6 +36,7 @@ def test_purchases_are_read_as_the_original_has_them_without_header():
         ("00001 1997013x 1 11.77", "'1997013x' is no day"),
         ("00001 19970101 -1 11.77", "'-1' is no number of CDs"),
         ("00001 19970101 1.5 11.77", "'1.5' is no number of CDs"),
+        ("../1 19970101 1 11.77", "'../1' is no customer's number"),
         ("customer date cds dollars", "'cds' is no number of CDs"),
     ],
 )

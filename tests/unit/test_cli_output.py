@@ -77,6 +77,15 @@ def test_a_line_before_anything_happened():
     )
 
 
+def test_line_and_picture_tell_the_children_where_some_are_counted_beside():
+    subject = Subject(5000, "purchases", "shops/cdnow/counters/cds", "customers")
+    sample = Sample(2.0, 100, reading(*(shard(number, 7) for number in range(40))), children=1603)
+    assert line(subject, sample).endswith("  1,603 customers")
+    text = printed(picture(subject, sample)).splitlines()
+    assert [row.split() for row in text if "customers" in row] == [["customers", "1,603", "as", "children"]]
+    assert len(text) <= 24
+
+
 def test_lines_come_every_two_seconds_however_many_samples_there_are(capsys):
     with Lines(SUBJECT) as view:
         for tenth in range(45):

@@ -45,13 +45,15 @@ class Writer:
         self.context = world.context(**options)
         self.created = create_counter(world.server, COUNTER)
         self.marks = []
+        self.conditioned = False
         self.context.saw_server_time(world.server.now)
 
     def stage(self, call):
         def staged(receipt):
             self.marks.append((receipt.lane, receipt.mark))
             write = shards.add(call, COUNTER, 0, 1, receipt)
-            return Staged([write], Proof(SHARD, receipt, COUNTER, self.created))
+            proof = Proof(SHARD, receipt, COUNTER, self.created)
+            return Staged([write], proof, conditioned=self.conditioned)
 
         return staged
 
@@ -366,10 +368,23 @@ def test_invalid_argument_may_be_a_transaction_that_is_gone_and_is_tried_three_t
 def test_a_failed_precondition_is_told_apart_once_it_is_sure_that_nothing_was_applied(world, writer, error):
     refusal = error("precondition")
     world.faults["commit"] = [made_up(refusal)]
+    writer.conditioned = True
     with pytest.raises(Refused) as caught:
         writer.add()
     assert caught.value.__cause__ is refusal
     assert "rollback" in world.methods
+    assert free_lanes(writer) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [exceptions.AlreadyExists, exceptions.FailedPrecondition, exceptions.NotFound]
+)
+def test_where_no_precondition_was_asked_for_its_failure_is_an_error_like_any_other(world, writer, error):
+    refusal = error("a database that is no more, say")
+    world.faults["commit"] = [made_up(refusal)]
+    with pytest.raises(NotApplied) as caught:
+        writer.add()
+    assert caught.value.__cause__ is refusal
     assert free_lanes(writer) == 1
 
 
@@ -399,7 +414,8 @@ def test_a_created_document_is_its_own_proof(world):
     context.saw_server_time(world.server.now)
 
     def stage(receipt):
-        return Staged([wire.create(Server.name(COUNTER), receipt.as_field())], Proof(COUNTER, receipt))
+        write = wire.create(Server.name(COUNTER), receipt.as_field())
+        return Staged([write], Proof(COUNTER, receipt), conditioned=True)
 
     world.faults["commit"] = [lost_request, delivered_twice]
     world.run(commit(world.call(context), stage))
@@ -643,6 +659,21 @@ def test_steps_that_choose_no_writes_commit_nothing_and_close_the_transaction(wo
     assert free_lanes(writer) == 1
 
 
+def test_a_transaction_that_only_read_is_closed_even_if_the_first_rollback_is_lost(world, writer):
+    """Its read locks keep writers waiting."""
+
+    def stage(_transaction, _receipt):
+        return Staged([], None)
+        yield
+
+    world.faults["rollback"] = [lost_request] * 3
+    world.run(commit_within(world.call(writer.context), stage))
+    assert world.server.open_transactions == 0
+    world.faults["rollback"] = [INTERNAL] * 99
+    world.run(commit_within(world.call(writer.context), stage))  # what was read stays true
+    assert world.methods.count("rollback") < 10
+
+
 # Writes with preconditions, without a transaction.
 
 
@@ -678,6 +709,23 @@ def test_a_refusal_after_a_lost_answer_does_not_claim_that_nothing_was_applied(w
     with pytest.raises(OutcomeUnknown):
         conditioned(world, wire.create(Server.name(COUNTER), {}))
     assert len(world.server.applied) == 1
+
+
+def test_writes_without_preconditions_that_may_be_repeated_are_never_refused_for_one(world):
+    refusal = exceptions.FailedPrecondition("an index that is being built, say")
+    world.faults["commit"] = [made_up(refusal)]
+    write = wire.replace(Server.name(COUNTER), {})
+    with pytest.raises(NotApplied) as caught:
+        world.run(commit_conditioned(world.call(), [write], conditioned=False))
+    assert caught.value.__cause__ is refusal
+
+
+def test_writes_that_were_never_sent_were_not_applied(world):
+    call = world.call()
+    world.pass_time(31)
+    with pytest.raises(NotApplied):
+        world.run(commit_conditioned(call, []))
+    assert world.sent == 0
 
 
 def test_writes_with_preconditions_that_go_unanswered_are_unknown(world):
