@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
@@ -187,10 +187,7 @@ def total_from(data: Mapping[str, Any]) -> Total:
     if not isinstance(value, int) or not isinstance(as_of, datetime):
         return Total(None, None)
     # Without the nanoseconds of the SDK's own class: both twins give plain datetimes.
-    return Total(
-        value,
-        datetime.fromtimestamp(as_of.timestamp(), timezone.utc).replace(microsecond=as_of.microsecond),
-    )
+    return Total(value, wire.to_datetime(wire.from_datetime(as_of)))
 
 
 def _targets(stored: Any, counter: str) -> Sequence[MirrorTarget]:
