@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
@@ -135,11 +136,14 @@ class Counters(_App[Client]):
             NotApplied: nothing was applied; ``__cause__`` is the server's error, such as a
                 precondition of the body's writes that does not hold.
             OutcomeUnknown: no proof was to be had until ``timeout``.
+            InvalidType: ``body`` cannot be called, or is async in the sync twin.
         """
+        if inspect.iscoroutinefunction(body):
+            raise InvalidType("the body of a sync transaction is a plain function, not an async one")
         steps = operations.transact(
             Call(self.context, wire.database_of(self.client)),
             lambda identity: wire.adopt(self.client.transaction(), identity),
-            body,
+            operations.checked_body(body),
         )
         result: _T = run(steps, wire.SyncTransport(self.client))
         return result
@@ -232,7 +236,11 @@ class Counters(_App[Client]):
 
 
 class AsyncCounters(_App[AsyncClient]):
-    """The async twin of ``Counters``: same effects, prices and errors, for an ``AsyncClient``."""
+    """The async twin of ``Counters``: same effects, prices and errors, for an ``AsyncClient``.
+
+    An ``AsyncClient`` belongs to the event loop that it is first used in: make one, and one of
+    these, for each loop (each ``asyncio.run``).
+    """
 
     def __init__(
         self,
@@ -280,7 +288,7 @@ class AsyncCounters(_App[AsyncClient]):
         steps = operations.transact(
             Call(self.context, wire.database_of(self.client)),
             lambda identity: wire.adopt(self.client.transaction(), identity),
-            body,
+            operations.checked_body(body),
         )
         result: _T = await run_async(steps, wire.AsyncTransport(self.client))
         return result
@@ -339,7 +347,7 @@ def _path_of(
     if not layout.is_document_id(name):
         raise InvalidValue(f"{name!r} can be no document id, so no counter's name")
     if isinstance(parent, str):
-        if len(parent.split("/")) % 2 or not all(parent.split("/")):
+        if not layout.is_document_path(parent):
             raise InvalidValue(f"{parent!r} is no document's path, such as 'posts/a91f'")
         return layout.counter_path(parent, name)
     if not isinstance(parent, DocumentReference | AsyncDocumentReference):

@@ -12,7 +12,7 @@ from typing import Final
 
 from counters import layout, parents, wire
 from counters.audit import Audit, Reads, compare
-from counters.context import Call, Context
+from counters.context import Call, Context, checked_progress
 from counters.errors import CounterError, InvalidType, InvalidValue
 from counters.parents import Parents, Pattern
 from counters.rollup import SETTLING, checked_concurrency
@@ -102,7 +102,7 @@ def question(
         parents=paths,
         missing=missing,
         concurrency=checked_concurrency(concurrency),
-        progress=progress,
+        progress=checked_progress(progress),
     )
 
 

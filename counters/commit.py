@@ -25,7 +25,7 @@ from google.api_core import exceptions
 
 from counters import layout, receipts, wire
 from counters.context import Call, OutOfTime
-from counters.errors import NotApplied, OutcomeUnknown
+from counters.errors import InvalidArgument, NotApplied, OutcomeUnknown
 from counters.lanes import Lane
 from counters.receipts import Verdict
 from counters.steps import Rpc, Steps
@@ -237,6 +237,8 @@ def _begin(call: Call) -> Steps[bytes]:
                 return wire.transaction_of((yield rpc))
             except wire.RETRYABLE as error:
                 cause = error
+            except InvalidArgument:
+                raise  # not the server's: the client cannot be used here
             except Exception as error:
                 raise NotApplied(f"nothing was applied: {text_of(error)}") from error
             yield from call.back_off(attempt)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from google.api_core import exceptions
 
 from counters import layout, wire
-from counters.errors import InvalidType, InvalidValue, NotApplied, ReadFailed
+from counters.errors import InvalidArgument, InvalidType, InvalidValue, NotApplied, ReadFailed
 from counters.lanes import Lanes
 from counters.policy import Policy
 from counters.receipts import HORIZON, LONGEST_TIMEOUT
@@ -56,6 +56,8 @@ class Context:
         self.cache_seconds = _checked_seconds("cache_seconds", cache_seconds, 86_400)
         self.poll_seconds = _checked_seconds("poll_seconds", poll_seconds, 86_400)
         self.key_seconds = _checked("key_days", key_days, "days", _LONGEST_KEY_DAYS) * 86_400
+        if not isinstance(policy, Policy | None):
+            raise InvalidType(f"policy must be a Policy, not {type(policy).__name__}")
         self.policy = policy or Policy()
         self.lanes = Lanes()
         self._chance = self.policy.chance()
@@ -242,6 +244,8 @@ class Call:
             rpc = wire.get(self.database, [path], self.patience())
             try:
                 return wire.documents_of((yield rpc))[path]
+            except InvalidArgument:
+                raise  # not the server's: the client cannot be used here
             except Exception:  # noqa: BLE001, S110 - the doubt stays until the document was read
                 pass
             yield from self.back_off(attempt)
@@ -282,6 +286,13 @@ def context_of(client: BaseClient, counters: Counters | AsyncCounters | None) ->
     if wire.database_of(counters.client) != wire.database_of(client):
         raise InvalidValue("the document is in another database than these Counters: make others for it")
     return counters.context
+
+
+def checked_progress(progress: Callable[[int], object] | None) -> Callable[[int], object] | None:
+    """``progress`` if it can be told of progress."""
+    if progress is not None and not callable(progress):
+        raise InvalidType(f"progress is a function, not {type(progress).__name__}")
+    return progress
 
 
 def checked_shards(shards: object) -> int:

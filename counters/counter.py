@@ -28,9 +28,9 @@ from google.cloud.firestore_v1 import (
     WriteBatch,
 )
 
-from counters import increments, lifecycle, operations, shards, wire
+from counters import increments, layout, lifecycle, operations, shards, wire
 from counters.context import Call, Context, checked_shards, context_of
-from counters.errors import InvalidType
+from counters.errors import InvalidType, InvalidValue
 from counters.increments import checked_amount
 from counters.operations import checked_key
 from counters.settings import Mirror, Total, targets_of, total_from, total_in
@@ -60,6 +60,15 @@ def twin(of: Callable[..., Any]) -> Callable[[_Method], _Method]:
     return document
 
 
+def checked_path(path: str) -> str:
+    """``path`` if a counter can be there. Raises ``InvalidValue``."""
+    if not layout.is_document_path(path):
+        raise InvalidValue(f"{path!r} is no path of a document that Firestore takes")
+    if layout.is_ours(path):
+        raise InvalidValue(f"{path} is among this package's own documents: no counter can be there")
+    return path
+
+
 class _Handle:
     """What the twins share: the checked path, and the steps of each call. Makes no request."""
 
@@ -69,7 +78,7 @@ class _Handle:
         self._document = document
         self._context = context
         self._database = database
-        self._path: str = document.path
+        self._path: str = checked_path(document.path)
 
     @property
     def path(self) -> str:
@@ -441,12 +450,18 @@ class AsyncCounter(_Handle):
 
     @asynccontextmanager
     async def _watch(self, changes: _Changes) -> AsyncIterator[None]:
+        ending = False
+
         async def poll() -> None:
             while True:
                 try:
                     result = changes.report(await self.total())
                     if inspect.isawaitable(result):
                         await result
+                except asyncio.CancelledError:
+                    if ending:
+                        raise
+                    _log.exception("watching %s goes on after a cancelled callback", self._path)
                 except Exception:  # noqa: BLE001 - the callback's, or a passing fault
                     _log.exception("watching %s goes on after an error", self._path)
                 await asyncio.sleep(self._context.poll_seconds)
@@ -455,6 +470,7 @@ class AsyncCounter(_Handle):
         try:
             yield
         finally:
+            ending = True
             polling.cancel()
             await asyncio.wait({polling})
 

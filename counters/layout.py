@@ -99,6 +99,25 @@ def counter_path(parent: str, name: str) -> str:
     return f"{parent}/{COUNTERS}/{name}"
 
 
+def is_document_path(text: str) -> bool:
+    """Whether ``text`` is the path of a document.
+
+    >>> is_document_path("posts/a91f"), is_document_path("posts"), is_document_path("posts/..")
+    (True, False, False)
+    """
+    segments = text.split("/")
+    return len(segments) % 2 == 0 and all(is_document_id(segment) for segment in segments)
+
+
+def is_ours(path: str) -> bool:
+    """Whether a document is among those that this package keeps, counter documents aside.
+
+    >>> is_ours("posts/a91f/counters/likes"), is_ours("posts/a91f/counters/likes/counter_shards/3")
+    (False, True)
+    """
+    return not (OURS - {COUNTERS}).isdisjoint(path.split("/")[::2])
+
+
 def children_path(counter: str) -> str:
     """The collection that the counter at ``counter`` counts by convention.
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from google.api_core import exceptions
 
 from counters import layout, shards, wire
 from counters.commit import Proof, Refused, Staged, commit
@@ -151,12 +154,18 @@ def refuse_other_settings(
 def change(call: Call, path: str, data: dict[str, Any]) -> Steps[None]:
     """Set fields of a counter document that exists."""
     call.context.forget(path)
-    parse((yield from call.get(path))[path])
+    document = (yield from call.get(path))[path]
+    if document.exists:  # what is damaged may be mended: only what is not replaced is looked at
+        document = replace(document, fields={**(document.fields or {}), **data})
+    parse(document)
     try:
         write = wire.update(call.name(path), data)
         yield from commit(call, lambda _: Staged([write], None, conditioned=True))
-    except Refused as error:
-        raise CounterNotFound(f"{path} was deleted meanwhile: create() it first") from error
+    except Refused as refusal:
+        cause = refusal.__cause__
+        if isinstance(cause, exceptions.NotFound):
+            raise CounterNotFound(f"{path} was deleted meanwhile: create() it first") from cause
+        raise NotApplied(f"nothing was applied: {cause}") from cause
     call.context.forget(path)
 
 
@@ -208,6 +217,8 @@ def adjust(
     ``settings`` are of before the sum: the counter document changes in the same commit, under its
     update time of then, or ``Refused`` is raised. ``record`` gives more writes for the commit.
     """
+    if not wire.INT64_MIN <= amount <= wire.INT64_MAX:
+        raise InvalidValue(f"{path} cannot be changed by {amount} at once: that is no 64-bit integer")
 
     def stage(receipt: wire.Receipt) -> Staged:
         shard = call.context.shard(settings.shards, avoid=None)
@@ -234,12 +245,15 @@ def delete(call: Call, path: str) -> Steps[None]:
     document = (yield from call.get(path))[path]
     created = document.created
     begun = document.exists
+    attempt = 0
     # Under its update time: a second attempt must not hit what somebody created after the first.
     while document.exists and document.created == created:
         parse(document)  # of a document that is no counter we delete nothing
         try:
             yield from commit(call, partial(_delete_one, call, document))
         except Refused:  # a rollup or a reset wrote to it, or it is gone
+            yield from call.start_over(attempt)
+            attempt += 1
             document = (yield from call.get(path))[path]
         else:
             break

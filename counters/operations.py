@@ -9,26 +9,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final
 
 from google.api_core import exceptions
 
 from counters import increments, layout, receipts, shards, wire
 from counters.commit import Proof, Refused, Staged, commit_within, text_of
 from counters.context import Call, OutOfTime
-from counters.errors import InvalidType, InvalidValue, KeyConflict, NotApplied, OutcomeUnknown
+from counters.errors import (
+    InvalidArgument,
+    InvalidType,
+    InvalidValue,
+    KeyConflict,
+    NotApplied,
+    OutcomeUnknown,
+)
 from counters.steps import Invoke, Steps
 
-T = TypeVar("T")
+_SHOWN: Final = 80
+"""So many characters of a key stand in an error's text."""
 
 
 def checked_key(key: object) -> str:
     """``key`` if it can be an idempotency key: any text but the empty one."""
+    if isinstance(key, bytes):
+        raise InvalidType("an idempotency key is a str, not bytes: decode() it")
     if not isinstance(key, str):
         raise InvalidType(f"an idempotency key is a str, not {type(key).__name__}: convert it with str()")
     if not key:
         raise InvalidValue("an idempotency key must not be empty: every event would be the same one")
     return key
+
+
+def checked_body(body: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``body`` if it can be the body of a transaction."""
+    if not callable(body):
+        raise InvalidType(f"the body of a transaction is a function, not {type(body).__name__}")
+    return body
 
 
 def increment_once(call: Call, path: str, key: str, amount: int) -> Steps[bool]:
@@ -46,7 +63,7 @@ def increment_once(call: Call, path: str, key: str, amount: int) -> Steps[bool]:
     # Any exception but a known outcome drops the lane: its commit may still be on its way.
     shard: int | None = None
     attempt = 0
-    sent = in_doubt = False
+    sent = False
     cause: Exception | None = None
     try:
         while True:
@@ -59,6 +76,8 @@ def increment_once(call: Call, path: str, key: str, amount: int) -> Steps[bool]:
             sent = True
             try:
                 answer = yield rpc
+            except InvalidArgument:
+                raise  # not the server's: the client cannot be used here
             except Exception as error:  # noqa: BLE001 - any answer but OK is doubt
                 cause = error
             else:
@@ -69,12 +88,9 @@ def increment_once(call: Call, path: str, key: str, amount: int) -> Steps[bool]:
             if found is not None:
                 call.context.lanes.release(lane)
                 return _judge(found, receipt, path, key, amount)
-            in_doubt = in_doubt or isinstance(cause, wire.RETRYABLE)
             if not isinstance(cause, (*wire.RETRYABLE, exceptions.AlreadyExists)):
-                if in_doubt:
-                    raise OutcomeUnknown(_again(cause)) from cause
-                call.context.lanes.release(lane)
-                raise NotApplied(f"nothing was applied: {text_of(cause)}") from cause
+                # Refused for good, but without a fence a copy may still be on its way.
+                raise OutcomeUnknown(_again(cause)) from cause
             yield from call.back_off(attempt)
             attempt += 1
     except OutOfTime:
@@ -85,6 +101,10 @@ def increment_once(call: Call, path: str, key: str, amount: int) -> Steps[bool]:
             f"nothing was applied within {call.context.timeout:g} s: no time was left to try; "
             "calling again is safe"
         ) from None
+
+
+def _short(key: str) -> str:
+    return repr(key if len(key) <= _SHOWN else f"{key[:_SHOWN]}…")
 
 
 def _again(cause: Exception | None) -> str:
@@ -107,7 +127,7 @@ def _judge(found: wire.Document, receipt: wire.Receipt, path: str, key: str, amo
     used = fields.get(layout.OPERATION_AMOUNT)
     if used != amount:
         raise KeyConflict(
-            f"the key {key!r} was used on {path} with {used}, not {amount}: two events share one "
+            f"the key {_short(key)} was used on {path} with {used}, not {amount}: two events share one "
             "key; put what tells them apart into it, the function's name for one"
         )
     return False

@@ -20,7 +20,7 @@ from google.cloud.firestore_v1 import (
 
 from counters import audit, children, evidence, increments, layout, lifecycle, shards, wire
 from counters.audit import Audit
-from counters.context import Call, Context, checked_shards, context_of
+from counters.context import Call, Context, checked_progress, checked_shards, context_of
 from counters.counter import AsyncCounter, Counter, twin
 from counters.errors import InvalidType, InvalidValue
 from counters.evidence import Evidence
@@ -125,7 +125,7 @@ class _References:
         return total_in(document)
 
     def _remove_all(self, progress: Callable[[int], object] | None) -> Steps[int]:
-        return children.remove_all(self._call(), self._path, self._children, progress)
+        return children.remove_all(self._call(), self._path, self._children, checked_progress(progress))
 
     def _audit(self) -> Steps[Audit]:
         return audit.audit(self._call(), self._path, self._children)

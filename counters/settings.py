@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -84,6 +85,10 @@ def targets_of(mirrors: Iterable[Mirror], counter: str, database: str) -> frozen
         if not isinstance(mirror, Mirror):
             raise InvalidType(f"mirrors must be a list of Mirror, not of {type(mirror).__name__}")
         target = target_of(mirror)
+        if layout.is_ours(target.path):
+            raise InvalidValue(
+                f"{target.path} is among this package's own documents: no place for a mirror"
+            )
         if target.path == counter:
             raise InvalidValue("a counter cannot be mirrored into its own document")
         if wire.database_of(wire.client_of(mirror.document)) != database:
@@ -210,6 +215,11 @@ def _parts(field: str) -> tuple[str, ...]:
         parts = FieldPath.from_api_repr(field).parts
     except ValueError as error:
         raise InvalidValue(f"{field!r} is no field path: {error}") from error
-    if not all(parts):
-        raise InvalidValue(f"{field!r} is no field path: a name in it is empty")
+    for part in parts:
+        if (
+            not part
+            or len(part.encode(errors="replace")) > layout.LONGEST_ID
+            or re.fullmatch("__.*__", part)
+        ):
+            raise InvalidValue(f"{field[:80]!r} is no field path: Firestore takes no field {part[:80]!r}")
     return tuple(parts)

@@ -21,6 +21,9 @@ SUMMED_FOR_A_READ: Final = 1000
 (https://firebase.google.com/docs/firestore/pricing#aggregation_queries, 2026-11-30)."""
 
 
+_LIMITS: Final = frozenset({wire.INT64_MIN, wire.INT64_MAX})
+
+
 def add(call: Call, counter: str, shard: int, amount: int, receipt: wire.Receipt | None) -> Any:
     """The write that adds ``amount`` to a shard: one billed write, no read, no read lock."""
     return wire.add_to_shard(
@@ -51,7 +54,8 @@ def summed(call: Call, counter: str, *, read_time: int | None = None) -> Steps[i
             call.database, counter, layout.SHARDS, layout.VALUE, timeout, read_time=read_time
         )
     )
-    return wire.sum_in(answer)
+    total = wire.sum_in(answer)
+    return None if total in _LIMITS else total
 
 
 def page(
@@ -104,7 +108,13 @@ def damage(document: wire.Document) -> CorruptShard | None:
     """What is wrong with a shard, if anything is: its value must be a whole number."""
     held = (document.fields or {}).get(layout.VALUE)
     if isinstance(held, int) and not isinstance(held, bool):
-        return None
+        if held not in _LIMITS:
+            return None
+        return CorruptShard(
+            f"`{layout.VALUE}` of {document.path} has come to the end of a 64-bit integer, where "
+            "Firestore counts no further and says nothing: increments may be missing",
+            document.path,
+        )
     return CorruptShard(
         f"`{layout.VALUE}` of {document.path} is {held!r}, no whole number: "
         "set it to what it should be, or delete the document if it is no shard",

@@ -8,6 +8,8 @@ for it, and ``tests/unit/test_wire.py`` notices when a release changes what this
 
 from __future__ import annotations
 
+import asyncio
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -18,6 +20,7 @@ from google.api_core import exceptions
 from google.cloud.firestore_v1 import types
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from counters.errors import InvalidValue
 from counters.steps import Rpc
 
 if TYPE_CHECKING:
@@ -70,6 +73,9 @@ PRECONDITION: Final = (
 """How a commit is answered whose precondition does not hold."""
 
 
+_loops: weakref.WeakKeyDictionary[AsyncClient, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
+
+
 class SyncTransport:
     """Sends requests through a ``google.cloud.firestore.Client``, each exactly once."""
 
@@ -90,7 +96,16 @@ class AsyncTransport:
         self._client = client
 
     async def send(self, rpc: Rpc) -> Any:
-        """Send and await; a stream's answer is read to its end. The SDK's own retry is off."""
+        """Send and await; a stream's answer is read to its end. The SDK's own retry is off.
+
+        Raises ``InvalidValue`` in another event loop than the client's first: its channel is of that.
+        """
+        loop = asyncio.get_running_loop()
+        if _loops.setdefault(self._client, loop) is not loop:
+            raise InvalidValue(
+                "this AsyncClient belongs to another event loop: make a client, and an AsyncCounters, "
+                "for each loop"
+            )
         method = getattr(self._client._firestore_api, rpc.method)
         answer = await method(
             rpc.request, retry=None, timeout=rpc.timeout, metadata=self._client._rpc_metadata

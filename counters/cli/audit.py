@@ -122,7 +122,10 @@ def audit(
 
 def _names(lines: Iterator[str]) -> list[str]:
     """Parents, one a line; empty lines are passed over."""
-    return [line.strip().strip("/") for line in lines if line.strip().strip("/")]
+    try:
+        return [line.strip().strip("/") for line in lines if line.strip().strip("/")]
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"--parents is not in UTF-8: {error}") from error
 
 
 @contextmanager

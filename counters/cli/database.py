@@ -44,6 +44,9 @@ def connect(project: str | None, database: str | None) -> tuple[Counters, Place]
 
     Makes no request, but looks whether an emulator listens: without, a call waits for it in vain.
     """
+    for name in (project, database):
+        if name is not None and not name.isprintable():
+            raise Failure(f"{name!r} is the name of no project and no database")
     host = emulator_host()
     if host and not listens(host):
         raise Failure(

@@ -7,6 +7,9 @@ from typing import Annotated, Final, TypeAlias
 
 import typer
 
+from counters import layout
+
+_LONGEST: Final = 86_400.0
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -17,8 +20,7 @@ def document_path(text: str) -> str:
     'posts/a91f/counters/likes'
     """
     path = text.strip("/")
-    segments = path.split("/")
-    if len(segments) % 2 or not all(segments):
+    if not layout.is_document_path(path):
         raise typer.BadParameter(f"{text!r} is no document's path, such as posts/a91f/counters/likes")
     return path
 
@@ -64,7 +66,7 @@ def duration(text: str) -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", text.strip())
     seconds = float(match[1]) * _UNITS[match[2] or "s"] if match else 0.0
-    if not seconds:
+    if not 0 < seconds <= _LONGEST:
         raise typer.BadParameter(f"{text!r} is no duration, such as 5s, 250ms or 2m")
     return seconds
 

@@ -282,12 +282,15 @@ def made_up(error):
     return answer
 
 
-def held_back(requests):
-    """Executed only after so many later requests, its answer lost; None: after the call's end."""
+def held_back(requests, answer=exceptions.ServiceUnavailable):
+    """Executed only after so many later requests, its answer lost; None: after the call's end.
+
+    ``answer`` is what somebody between here and the server says meanwhile.
+    """
 
     def hold(world, rpc):
         world.held.append((None if requests is None else world.sent + requests, rpc))
-        raise exceptions.ServiceUnavailable("the connection was cut")
+        raise answer("the connection was cut")
 
     return hold
 
