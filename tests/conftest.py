@@ -1,5 +1,11 @@
 """What all tests share."""
 
+import signal
+
+# Where a run is started in the background, Ctrl-C may be ignored, and every process that a test
+# starts would ignore it, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 pytest_plugins = ["pytester"]
 
 SHOWN = ("every order", "faults", "soak", "keys")
