@@ -32,16 +32,23 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final, Literal, TypeVar, cast
 
-import flask
-from firebase_functions import scheduler_fn
-from firebase_functions.options import Timezone
-from firebase_functions.params import Expression, IntParam, StringParam
 from google.cloud.firestore import Client
 
 from counters import wire
 from counters.app import Counters
 from counters.errors import CounterError, InvalidValue
 from counters.rollup import RollupReport
+
+try:
+    import flask
+    from firebase_functions import scheduler_fn
+    from firebase_functions.options import Timezone
+    from firebase_functions.params import Expression, IntParam, StringParam
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"counters.functions needs {error.name}: pip install 'firestore-counters[functions]'",
+        name=error.name,
+    ) from error
 
 __all__ = [
     "RollupIncomplete",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Final
+from importlib.metadata import version
+from typing import Annotated, Final
 
 import typer
 
 from counters.cli import audit, demo, doctor, emulator, increment, init, replay, rollup, show
+from counters.cli.console import say
 from counters.cli.exits import Commands
 from counters.cli.options import examples
 
@@ -28,6 +30,21 @@ app: Final = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        say(f"firestore-counters {version('firestore-counters')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Say which this is.")
+    ] = False,
+) -> None:
+    """Take the options that belong to no command."""
 
 
 def _add(command: Callable[..., None], examples: str) -> None:

@@ -11,10 +11,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from counters import Audit, CounterError, Counters, ReferenceCount
-from counters.cli.console import complain, err, say
+from counters.cli.console import complain, counted, err, say
 from counters.cli.database import connect
 from counters.cli.exits import FAILED
-from counters.cli.findings import Findings, as_csv, as_json, counts, show
+from counters.cli.findings import Findings, as_csv, as_json, show
 from counters.cli.options import Database, Project, examples
 
 EXAMPLES: Final = examples(
@@ -167,14 +167,14 @@ def _repair(counters: Counters, findings: Findings, *, by: str, yes: bool) -> No
     for found in drifted:
         _say(f"  {found.difference:+,} on {found.path}{_besides(found)}")
     _say(f"3 writes each; each is audited again just before, and recorded as repaired by {by or 'nobody'}")
-    if not yes and not typer.confirm(f"Repair {counts(len(drifted))}?", err=True):
+    if not yes and not typer.confirm(f"Repair {counted(len(drifted), 'count')}?", err=True):
         return
     for found in drifted:
         handle = _handle(counters, found)
         with _told("not repaired"):
             findings.repaired[found.path] = added = _mend(handle, found, by)
             _say(f"{added:+,} on {found.path}")
-    _say(f"repaired {len(findings.repaired):,} of {counts(len(drifted))}")
+    _say(f"repaired {len(findings.repaired):,} of {counted(len(drifted), 'count')}")
 
 
 def _besides(found: Audit) -> str:

@@ -22,6 +22,15 @@ def say(message: str) -> None:
     out.print(message, markup=False, soft_wrap=True)
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of something, in words.
+
+    >>> counted(1, "count"), counted(1000, "count")
+    ('1 count', '1,000 counts')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def busy(what: str) -> AbstractContextManager[object]:
     """Show that something is going on, for as long as the block runs, where it can be taken back."""
     return out.status(what) if is_live() else nullcontext()

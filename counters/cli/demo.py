@@ -11,7 +11,7 @@ import typer
 
 from counters import Counters
 from counters.cli import cdnow, faults, plot, proof
-from counters.cli.console import busy, complain, out, say
+from counters.cli.console import busy, complain, counted, out, say
 from counters.cli.counting import Course, count
 from counters.cli.database import Place, counter_at
 from counters.cli.emulator import name_of
@@ -181,7 +181,7 @@ def _summary(course: Course, increments: int) -> str:
     totals = sum(report.counters for report in course.rollups)
     return (
         f"\n{increments:,} increments in {course.seconds:.1f} s ({increments / course.seconds:,.0f}/s), "
-        f"{len(course.rollups):,} rollups wrote {totals:,} totals meanwhile{oldest}\n"
+        f"{counted(len(course.rollups), 'rollup')} wrote {counted(totals, 'total')} meanwhile{oldest}\n"
     )
 
 

@@ -13,10 +13,10 @@ from rich.text import Text
 from counters import ReadFailed, wire
 from counters.cli import cloud
 from counters.cli.cloud import Finding, Level
-from counters.cli.console import out, say
+from counters.cli.console import counted, out, say
 from counters.cli.database import Place, connect
 from counters.cli.exits import FAILED
-from counters.cli.health import Health, examine
+from counters.cli.health import Failing, Health, examine
 from counters.cli.options import Database, duration, examples
 
 EXAMPLES: Final = examples(
@@ -30,6 +30,7 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "unknown": ("?", "dim"),
 }
 _NAMED: Final = 3
+_MIRRORS: Final = "mirrors"
 
 
 def doctor(
@@ -52,15 +53,15 @@ def doctor(
     """Say whether totals move, and if not, why not: indexes, schedule, last run, failures, orphans.
 
     Costs one billed read for each shard that changed since the last run (at most 1,000), for its
-    counter, and for each counter that failed. Fails (exit code 1) if something keeps a total from
-    moving. Indexes, TTL policy and schedule are known to Cloud Firestore itself only, not to an
-    emulator.
+    counter, and for each counter that failed. Fails (exit code 1) if something keeps a total, or a
+    mirror of one, from moving. Indexes, TTL policy and schedule are known to Cloud Firestore itself
+    only, not to an emulator.
     """
     counters, place = connect(project, database)
     try:
         health = examine(counters)
         findings = judge(health, timedelta(seconds=staleness))
-        cost = f"read {health.reads:,} documents"
+        cost = f"read {counted(health.reads, 'document')}"
     except ReadFailed as error:
         findings = [Finding("bad", "database", str(error))]
         cost = "read nothing"
@@ -77,7 +78,15 @@ def doctor(
 
 def judge(health: Health, staleness: timedelta) -> list[Finding]:
     """What the state of the database means."""
-    return [_rollup(health, staleness), _totals(health), _failures(health), _orphans(health)]
+    totals = [failure for failure in health.failing if not failure.total_moves]
+    mirrors = [failure for failure in health.failing if failure.total_moves]
+    return [
+        _rollup(health, staleness),
+        _totals(health),
+        _failures("failures", totals),
+        *([_failures(_MIRRORS, mirrors)] if mirrors else []),
+        _orphans(health),
+    ]
 
 
 def _rollup(health: Health, staleness: timedelta) -> Finding:
@@ -107,16 +116,16 @@ def _totals(health: Health) -> Finding:
     return Finding("good", "totals", text)
 
 
-def _failures(health: Health) -> Finding:
-    if not health.failing:
-        return Finding("good", "failures", "none")
-    named = "\n".join(f"{failure.path}: {failure.error}" for failure in health.failing[:_NAMED])
-    since = min((failure.since for failure in health.failing if failure.since), default=None)
+def _failures(subject: str, failing: Sequence[Failing]) -> Finding:
+    if not failing:
+        return Finding("good", subject, "none")
+    named = "\n".join(f"{failure.path}: {failure.error}" for failure in failing[:_NAMED])
+    since = min((failure.since for failure in failing if failure.since), default=None)
     when = f", since {since:%Y-%m-%d %H:%M} UTC" if since else ""
     return Finding(
         "bad",
-        "failures",
-        f"{len(health.failing):,} failed{when}\n{named}",
+        subject,
+        f"{len(failing):,} failed{when}\n{named}",
         "mend what it says; the next run tries them again",
     )
 
@@ -143,9 +152,11 @@ def show(place: Place, findings: Sequence[Finding], cost: str) -> None:
         if finding.remedy:
             table.add_row("", "", Text(f"→ {finding.remedy}", style))
     out.print(table)
-    bad = [finding for finding in findings if finding.level == "bad"]
-    if bad:
-        say(f"\nWhat keeps totals from moving: {', '.join(finding.subject for finding in bad)}.")
+    bad = [finding.subject for finding in findings if finding.level == "bad"]
+    if bad == [_MIRRORS]:
+        say("\nTotals move; a mirror does not.")
+    elif bad:
+        say(f"\nWhat keeps totals from moving: {', '.join(name for name in bad if name != _MIRRORS)}.")
     else:
         say("\nNothing found that would keep totals from moving.")
     say(cost)

@@ -65,6 +65,8 @@ def start(
     """
     # One that runs already is no reason not to start another.
     found = find_emulator({k: v for k, v in os.environ.items() if k != "FIRESTORE_EMULATOR_HOST"})
+    if port and listens(f"127.0.0.1:{port}"):
+        raise Failure(f"port {port} is taken: --port 0 takes any free one")
     with Emulator(found, port=port) as emulator:
         say(f"{name_of(found)} is up; Ctrl-C ends it. In other terminals:")
         say(f"export FIRESTORE_EMULATOR_HOST={emulator.host}")
@@ -86,8 +88,8 @@ def install(
         try:
             find_emulator()
         except EmulatorNotFound:
-            if os.environ.get("EMULATOR") == "google":
-                raise  # hidane would not be used
+            if os.environ.get("EMULATOR") not in {None, "", "hidane"}:
+                raise  # hidane would not be used: it is left out, or the name is unknown
         else:
             return
     install_hidane(say)

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from counters import Audit, AuditReport, Evidence
-from counters.cli.console import complain, out, say
+from counters.cli.console import complain, counted, out, say
 from counters.cli.database import Place
 from counters.cli.view import whole
 
@@ -90,21 +90,13 @@ def _table(findings: Findings) -> Table:
 def _summary(findings: Findings) -> str:
     report = findings.report
     number = len(report.audits) + len(report.failed)
-    parts = [f"{counts(number)} of {findings.pattern}: {len(report.drifted):,} not true"]
+    parts = [f"{counted(number, 'count')} of {findings.pattern}: {len(report.drifted):,} not true"]
     if report.failed:
         parts.append(f"{len(report.failed):,} could not be audited")
     if report.more:
         parts.append("there are more: --limit, --prefix or --parents")
-    return f"{', '.join(parts)}; {findings.reads:,} reads, {report.seconds:.1f} s ({findings.place})"
-
-
-def counts(number: int) -> str:
-    """So many counts, in words.
-
-    >>> counts(1), counts(1000)
-    ('1 count', '1,000 counts')
-    """
-    return "1 count" if number == 1 else f"{number:,} counts"
+    cost = f"{counted(findings.reads, 'read')}, {report.seconds:.1f} s"
+    return f"{', '.join(parts)}; {cost} ({findings.place})"
 
 
 def _told(evidence: Evidence) -> Iterator[str]:
@@ -124,7 +116,7 @@ def _told(evidence: Evidence) -> Iterator[str]:
     if evidence.strangers:
         yield f"among the shards, and no shards: {_some(evidence.strangers)}"
     if evidence.orphans:
-        yield f"orphans of a counter that was deleted: {evidence.orphans:,} shards"
+        yield f"orphans of a counter that was deleted: {counted(evidence.orphans, 'shard')}"
     if evidence.adjusted_at is not None:
         yield f"last repaired at {_when(evidence.adjusted_at)}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -25,6 +26,7 @@ _PACKAGED: Final = Path(__file__).with_name("project")
 _REPOSITORY: Final = Path(__file__).parents[2]
 _COPIED: Final = ("main.py", "predeploy.py", ".env", ".gcloudignore")
 _IGNORED_BY_GIT: Final = "venv/\n__pycache__/\n*.local\n"
+_DATABASE: Final = re.compile(r"""^COUNTERS_DATABASE=(["']?)(.*?)\1[ \t]*(?:#.*)?$""", re.MULTILINE)
 _BLOCK: Final = re.compile(
     r"^ *// firestore-counters: begin\..*// firestore-counters: end\.\n", re.DOTALL | re.MULTILINE
 )
@@ -40,6 +42,7 @@ class Plan:
     files: dict[str, str] = field(default_factory=dict)
     todo: list[str] = field(default_factory=list)
     rules: str | None = None
+    indexes: str | None = None  # the file of the database's indexes, where firebase.json names one
 
 
 def ours(name: str) -> str:
@@ -54,7 +57,7 @@ def plan(read: Reader, *, folder: str, database: str = DEFAULT_DATABASE, wheel: 
     Args:
         read: reads the project's files.
         folder: where our functions go; a folder of their own.
-        database: which of the project's databases the indexes are for.
+        database: which of the project's databases the rollup and the indexes are for.
         wheel: name of a wheel of this package in ``folder``; default: the package index's.
 
     Raises:
@@ -62,10 +65,12 @@ def plan(read: Reader, *, folder: str, database: str = DEFAULT_DATABASE, wheel: 
     """
     if Path(folder).is_absolute() or ".." in Path(folder).parts or Path(folder) == Path():
         raise Failure(f"{folder} is no folder within the project, which --source must be")
+    if not re.fullmatch(r"\(default\)|[a-z][a-z0-9-]*", database):
+        raise Failure(f"{database} is the name of no database")
     made = Plan()
     text = read(CONFIG)
     config = _object(CONFIG, text) if text is not None else {}
-    _add_functions(made, read, config, folder, wheel)
+    _add_functions(made, read, config, folder, wheel, database)
     _add_indexes(made, read, config, database)
     _offer_rules(made, read, config, database)
     if config != (_object(CONFIG, text) if text is not None else None):
@@ -74,7 +79,7 @@ def plan(read: Reader, *, folder: str, database: str = DEFAULT_DATABASE, wheel: 
 
 
 def _add_functions(
-    made: Plan, read: Reader, config: dict[str, Any], folder: str, wheel: str | None
+    made: Plan, read: Reader, config: dict[str, Any], folder: str, wheel: str | None, database: str
 ) -> None:
     present = config.get("functions", [])
     codebases = present if isinstance(present, list) else [present]
@@ -94,14 +99,31 @@ def _add_functions(
         entry["predeploy"] = [command.split(" --wheel-of")[0] for command in entry["predeploy"]]
         config["functions"] = [*codebases, entry]
     wanted = {f"{folder}/{name}": ours(f"functions/{name}") for name in _COPIED}
+    settings = f"{folder}/.env"
+    wanted[settings] = _DATABASE.sub(f'COUNTERS_DATABASE="{database}"', wanted[settings])
     wanted[f"{folder}/requirements.txt"] = _requirements(wheel)
     wanted[f"{folder}/.gitignore"] = _IGNORED_BY_GIT
     for path, text in wanted.items():
         found = read(path)
         if found is None:
             made.files[path] = text
+        elif path == settings and _database_of(found) != database:
+            made.todo.append(_another_database(path, _database_of(found), database))
         elif found != text:
             made.todo.append(f"{path} is kept as it is; the version of this package is another")
+
+
+def _database_of(settings: str) -> str:
+    found = _DATABASE.search(settings)
+    return found[2] if found else DEFAULT_DATABASE
+
+
+def _another_database(path: str, present: str, database: str) -> str:
+    return (
+        f"{path} is for the database {present}, and kept as it is: totals of the database {database} do "
+        f'not move. Set COUNTERS_DATABASE="{database}" there to have them instead, or add a function '
+        'for a second database beside it (docs/deploy.md, "In a project that has functions")'
+    )
 
 
 def _requirements(wheel: str | None) -> str:
@@ -120,8 +142,9 @@ def _add_indexes(made: Plan, read: Reader, config: Mapping[str, Any], database: 
     path = _database_config(config, database).get("indexes")
     if not isinstance(path, str):
         # A file of ours alone would, once deployed, be all the indexes that the database has.
-        made.todo.append(_without_a_file(wanted["indexes"][0]))
+        made.todo.append(_without_a_file(config, wanted, database))
         return
+    made.indexes = path
     text = read(path)
     present = _object(path, text) if text is not None else {}
     merged = dict(present)
@@ -140,20 +163,50 @@ def _add_indexes(made: Plan, read: Reader, config: Mapping[str, Any], database: 
         made.files[path] = _json(merged, like=text)
 
 
-def _without_a_file(index: Mapping[str, Any]) -> str:
-    fields = " ".join(
-        f"--field-config=field-path={item['fieldPath']},order={item['order'].lower()}"
-        for item in index["fields"]
-    )
+def _without_a_file(config: Mapping[str, Any], wanted: Mapping[str, Any], database: str) -> str:
+    others = [
+        f'{{ "database": "{other.get("database", DEFAULT_DATABASE)}", … }}, '
+        for other in _database_configs(config)
+        if other and other.get("database", DEFAULT_DATABASE) != database
+    ]
+    if database == DEFAULT_DATABASE and not others:
+        of, file = "", "firestore.indexes.json"
+        export, entry = "firebase firestore:indexes", f'{{ "indexes": "{file}", … }}'
+    else:
+        # A file of its own: the default database's may be there.
+        named = "" if database == DEFAULT_DATABASE else f"{database}."
+        of, file = f" of the database {database}", f"firestore.{named}indexes.json"
+        export = shlex.join(["firebase", "firestore:indexes", "--database", database])
+        entry = f'[ {"".join(others)}{{ "database": "{database}", "indexes": "{file}", … }} ]'
+    commands = "\n".join(f"    {command}" for command in by_gcloud(wanted, database))
     return (
-        f"{CONFIG} names no file of indexes, and the rollup needs an index. Let firebase-tools write "
-        "down those that the database has, then run this again:\n"
-        "    firebase firestore:indexes > firestore.indexes.json\n"
-        f'    and in {CONFIG}: "firestore": {{ "indexes": "firestore.indexes.json", … }}\n'
-        "or make the index without a file:\n"
-        f"    gcloud firestore indexes composite create --collection-group={index['collectionGroup']} "
-        f"--query-scope=collection-group {fields}"
+        f"{CONFIG} names no file of indexes{of}, and the rollup needs an index. Let firebase-tools "
+        "write down those that the database has, then run this again:\n"
+        f"    {export} > {file}\n"
+        f'    and in {CONFIG}: "firestore": {entry}\n'
+        f"or make index, exemptions and TTL policy without a file:\n{commands}"
     )
+
+
+def by_gcloud(wanted: Mapping[str, Any], database: str = DEFAULT_DATABASE) -> list[str]:
+    """The commands that make what a file of indexes asks for, such as docs/deploy.md has them."""
+    where = [] if database == DEFAULT_DATABASE else [f"--database={database}"]
+    commands = []
+    for index in wanted["indexes"]:
+        fields = [
+            f"--field-config=field-path={part['fieldPath']},order={part['order'].lower()}"
+            for part in index["fields"]
+        ]
+        scope = index["queryScope"].lower().replace("_", "-")
+        group = [f"--collection-group={index['collectionGroup']}", f"--query-scope={scope}"]
+        commands.append(["indexes", "composite", "create", *group, *fields])
+    for item in wanted["fieldOverrides"]:
+        name = [item["fieldPath"], f"--collection-group={item['collectionGroup']}"]
+        if not item["indexes"]:
+            commands.append(["indexes", "fields", "update", *name, "--disable-indexes"])
+        if item.get("ttl"):
+            commands.append(["fields", "ttls", "update", *name, "--enable-ttl", "--async"])
+    return [shlex.join(["gcloud", "firestore", *command, *where]) for command in commands]
 
 
 def _offer_rules(made: Plan, read: Reader, config: Mapping[str, Any], database: str) -> None:
@@ -166,14 +219,18 @@ def _offer_rules(made: Plan, read: Reader, config: Mapping[str, Any], database: 
 
 def _database_config(config: Mapping[str, Any], database: str) -> Mapping[str, Any]:
     """The part of firebase.json that is about a database; empty where there is none."""
-    present = config.get("firestore", {})
-    entries = present if isinstance(present, list) else [present]
-    for entry in entries:
-        if not isinstance(entry, dict):
-            raise Failure(f"{CONFIG}: `firestore` is neither an object nor a list of them")
+    for entry in _database_configs(config):
         if entry.get("database", DEFAULT_DATABASE) == database:
             return entry
     return {}
+
+
+def _database_configs(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    present = config.get("firestore", {})
+    entries: list[Any] = present if isinstance(present, list) else [present]
+    if not all(isinstance(entry, dict) for entry in entries):
+        raise Failure(f"{CONFIG}: `firestore` is neither an object nor a list of them")
+    return entries
 
 
 def _index_identity(item: Mapping[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,9 @@ from counters.steps import Sleep, Steps, run
 _MOST: Final = 1000
 """How many changed shards, and how many notes of failures, are looked at."""
 
+_MIRROR_GONE: Final = re.compile(r"the mirror \S.* of \S.* does not exist: ")
+"""How the rollup notes a counter whose total it wrote, but not to every mirror."""
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -28,11 +32,16 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """A counter that the rollup failed to write a total of, for the first time at ``since``."""
+    """A counter that the rollup failed on, for the first time at ``since``."""
 
     path: str
     error: str
     since: datetime | None
+
+    @property
+    def total_moves(self) -> bool:
+        """Whether its total was written, and only a mirror was not."""
+        return _MIRROR_GONE.match(self.error) is not None
 
 
 @dataclass(frozen=True, slots=True)

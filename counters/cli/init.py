@@ -12,14 +12,15 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
-from counters.cli.console import out, say
+from counters.cli.console import counted, out, say
 from counters.cli.exits import Failure
-from counters.cli.firebase_project import DEFAULT_DATABASE, Plan, plan
+from counters.cli.firebase_project import CONFIG, DEFAULT_DATABASE, Plan, plan
 from counters.cli.options import Database, examples
 
 EXAMPLES: Final = examples(
     "counters init                  in the folder of firebase.json; shows the changes, and asks",
     "counters init ../app --yes",
+    "counters init --database archive",
 )
 _COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -57,22 +58,30 @@ def init(
         file = directory / path
         return file.read_text(encoding="utf-8") if file.exists() else None
 
-    made = plan(
-        read, folder=source, database=database or DEFAULT_DATABASE, wheel=wheel.name if wheel else None
-    )
+    database = database or DEFAULT_DATABASE
+    made = plan(read, folder=source, database=database, wheel=wheel.name if wheel else None)
     for path, text in made.files.items():
         _show_change(path, read(path), text)
     if wheel:
         say(f"copy {wheel} to {source}/{wheel.name}\n")
+    if read(CONFIG) is None:
+        say(f"no {CONFIG} here: is this the folder?")
     if made.files and not yes:
-        typer.confirm(f"Write this, {len(made.files)} files, below {directory.resolve()}?", abort=True)
+        typer.confirm(
+            f"Write this, {counted(len(made.files), 'file')}, below {directory.resolve()}?", abort=True
+        )
     for path, text in made.files.items():
         file = directory / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     if wheel:
         shutil.copyfile(wheel, directory / source / wheel.name)
-    _tell(made, source, from_wheel=wheel is not None)
+    if not wheel and not _is_from_an_index():
+        made.todo.append(
+            f"this firestore-counters was not installed from a package index, which may not have the "
+            f"version that {source}/requirements.txt asks for: --wheel FILE deploys a wheel of yours"
+        )
+    _tell(made, source, database)
 
 
 def _show_change(path: str, before: str | None, after: str) -> None:
@@ -88,27 +97,27 @@ def _show_change(path: str, before: str | None, after: str) -> None:
     out.print()
 
 
-def _tell(made: Plan, source: str, *, from_wheel: bool) -> None:
-    """Say what was done, and what is left to do."""
-    say(f"wrote {len(made.files)} files" if made.files else "nothing to write: all of it is there")
-    for note in made.todo:
-        say(f"\n! {note}")
-    if not from_wheel and not _is_from_an_index():
-        say(
-            f"\n! this firestore-counters was not installed from a package index, which may not have the "
-            f"version that {source}/requirements.txt asks for: --wheel FILE deploys a wheel of yours"
-        )
+def _tell(made: Plan, source: str, database: str) -> None:
+    """Say what was done, and what is left to do; last what is not as it should be."""
+    if made.files:
+        say(f"wrote {counted(len(made.files), 'file')}")
+    else:
+        say("nothing to write, but see below" if made.todo else "nothing to write: all of it is there")
+    named = database != DEFAULT_DATABASE
     if made.rules:
-        say("\nPaste into your rules, within `match /databases/{database}/documents`:\n")
+        whose = f"the rules of the database {database}" if named else "your rules"
+        say(f"\nPaste into {whose}, within `match /databases/{{database}}/documents`:\n")
         say(made.rules)
     say(
         f"Then: look at the settings in {source}/.env, and\n"
         f"    python3 {source}/predeploy.py                  once, before the emulators\n"
         "    firebase emulators:start --only firestore,functions\n"
-        "    firebase deploy --only functions:counters,firestore:indexes\n"
-        "    counters doctor PROJECT\n"
+        f"    firebase deploy --only functions:counters{',firestore:indexes' if made.indexes else ''}\n"
+        f"    counters doctor PROJECT{f' --database {database}' if named else ''}\n"
         "Roles, cost, rolling back: docs/deploy.md of firestore-counters."
     )
+    for note in made.todo:
+        say(f"\n! {note}")
 
 
 def _is_from_an_index() -> bool:

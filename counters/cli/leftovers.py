@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from counters.cli.console import complain
+from counters.cli.console import complain, counted
 from counters.cli.records import Source
 from counters.cli.tally import Tally
 from counters.cli.work import Row
@@ -15,14 +15,15 @@ def tell_what_is_left(tally: Tally, source: Source) -> None:
     """Say what was counted, and write the rows that were not to a file beside the source."""
     for error in sorted(set(tally.errors)):
         complain(error)
-    complain(f"cut short: {tally.counted:,} rows were counted")
+    complain(f"cut short: counted {counted(tally.counted, 'row')}")
     if tally.rest:
-        complain(f"{len(tally.rest):,} rows were not counted; replay {_keep(tally.rest, source, 'rest')}")
+        where = _keep(tally.rest, source, "rest")
+        complain(f"not counted: {counted(len(tally.rest), 'row')}; replay {where}")
     for broken in tally.broken:
         complain(f"counted in part, and in no such file: {broken}")
     if tally.unknown:
         where = _keep(tally.unknown, source, "unknown")
-        complain(f"{len(tally.unknown):,} rows may or may not have been counted; see {where}")
+        complain(f"counted or not, nobody knows: {counted(len(tally.unknown), 'row')}; see {where}")
 
 
 def _keep(rows: Sequence[Row], source: Source, kind: str) -> str:

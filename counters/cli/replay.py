@@ -10,7 +10,7 @@ import typer
 
 from counters import CounterError, Counters, layout
 from counters.cli import proof
-from counters.cli.console import busy, complain, out, say
+from counters.cli.console import busy, complain, counted, out, say
 from counters.cli.counting import count
 from counters.cli.database import Place, connect
 from counters.cli.exits import FAILED, INTERRUPTED, Failure
@@ -106,9 +106,11 @@ def _checked(source: Source, templates: Sequence[PathTemplate], amount: str | No
 def _agree(rows: Sequence[Row], place: Place, *, yes: bool) -> None:
     """Say what is about to happen; ask first where it is not just an emulator."""
     writes = sum(bool(increment.amount) for row in rows for increment in row.increments)
-    say(f"{len(rows):,} rows, {writes:,} increments on {len(expected(rows)):,} counters of {place}")
+    on = counted(len(expected(rows)), "counter")
+    say(f"{counted(len(rows), 'row')}, {counted(writes, 'increment')} on {on} of {place}")
     if place.host is None and not yes:
-        typer.confirm(f"This is a real database, and bills {writes:,} writes and more. Go on?", abort=True)
+        bill = counted(writes, "write")
+        typer.confirm(f"This is a real database, and bills {bill} and more. Go on?", abort=True)
 
 
 def _run(
@@ -122,7 +124,7 @@ def _run(
     rolled_up: bool,
 ) -> None:
     added = expected(rows)
-    with busy(f"reading {len(added):,} counters"):
+    with busy(f"reading {counted(len(added), 'counter')}"):
         before = proof.values(counters, added)
     watched = busiest(rows)
     course = count(
@@ -138,11 +140,11 @@ def _run(
     if not course.tally.complete:
         tell_what_is_left(course.tally, source)
         raise typer.Exit(INTERRUPTED if course.interrupted else FAILED)
-    say(f"\nall {len(rows):,} rows are counted, in {course.seconds:.1f} s")
+    say(f"\n{counted(len(rows), 'row')} counted, in {course.seconds:.1f} s")
     if course.interrupted:
         raise typer.Exit(INTERRUPTED)
     wanted = {path: before[path] + amount for path, amount in added.items()}
-    with busy(f"rolling up, and reading {len(added):,} counters"):
+    with busy(f"rolling up, and reading {counted(len(added), 'counter')}"):
         if rolled_up:
             _last_rollup(counters, added)
         lines = proof.prove(counters, wanted, rolled_up=rolled_up)

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from counters import CounterError, RollupReport
-from counters.cli.console import complain, say
+from counters.cli.console import complain, counted, say
 from counters.cli.database import connect
 from counters.cli.exits import FAILED
 from counters.cli.options import Database, Project, duration, examples
@@ -56,9 +56,9 @@ def rollup(
 def _tell(report: RollupReport) -> bool:
     """Print what a run did; whether all went well."""
     say(
-        f"{datetime.now(timezone.utc):%H:%M:%S} UTC  {report.counters:,} totals from "
-        f"{report.shards:,} changed shards, as of {report.as_of:%H:%M:%S.%f}; "
-        f"{report.reads:,} reads, {report.writes:,} writes, {report.seconds:.2f} s"
+        f"{datetime.now(timezone.utc):%H:%M:%S} UTC  {counted(report.counters, 'total')} from "
+        f"{counted(report.shards, 'changed shard')}, as of {report.as_of:%H:%M:%S.%f}; "
+        f"{counted(report.reads, 'read')}, {counted(report.writes, 'write')}, {report.seconds:.2f} s"
     )
     for path in report.orphans:
         complain(f"{path} has shards but no counter document: create() or delete() clears them")

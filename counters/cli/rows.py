@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from counters import InvalidArgument
+from counters.cli.console import counted
 from counters.cli.records import Record
 from counters.cli.template import BadField, PathTemplate, no_field
 from counters.cli.work import Increment, Row
@@ -20,7 +21,7 @@ class BadRows(ValueError):
     """Rows that cannot be counted. ``problems`` names each, with its line."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(f"{len(problems):,} rows cannot be counted")
+        super().__init__(f"{counted(len(problems), 'row')} cannot be counted")
         self.problems = problems
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from counters.cli.console import complain, out, say
+from counters.cli.console import complain, counted, out, say
 from counters.cli.database import Place, connect, counter_at
 from counters.cli.exits import FAILED
 from counters.cli.options import CounterPath, Database, Project, examples
@@ -102,7 +102,7 @@ def _print(reading: Reading, place: Place) -> None:
     if reading.shards:
         out.print(_table(reading.shards))
         out.print()
-    say(f"read {reading.reads:,} documents")
+    say(f"read {counted(reading.reads, 'document')}")
 
 
 def _table(shards: tuple[Shard, ...]) -> Table:

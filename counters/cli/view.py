@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from counters.cli.console import is_live, out, say
+from counters.cli.console import counted, is_live, out, say
 from counters.cli.reading import Reading, Sample, Shard
 
 if TYPE_CHECKING:
@@ -120,7 +120,9 @@ def line(subject: Subject, sample: Sample) -> str:
     """A sample as a line of text."""
     reading = sample.reading
     values = [shard.value for shard in reading.shards if shard.value is not None]
-    spread = f"{len(values)} shards of {min(values):,} to {max(values):,}" if values else "no shards"
+    spread = "no shards"
+    if values:
+        spread = f"{counted(len(values), 'shard')} of {min(values):,} to {max(values):,}"
     return (
         f"{sample.seconds:6.1f} s  {sample.done:,} of {subject.rows:,} {subject.unit}  "
         f"value {whole(reading.value)}  total {whole(reading.total.value)} ({age(reading)})  {spread}"

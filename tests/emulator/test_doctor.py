@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from counters import Counters
+from counters import Counters, Mirror
 from counters.cli.doctor import doctor
 from counters.cli.exits import Commands
 from counters.cli.health import examine
@@ -75,6 +75,19 @@ def test_failures_come_with_their_reason_and_do_not_count_as_waiting(counters, d
     assert result.exit_code == 1
     assert "What keeps totals from moving: failures." in result.output
     assert "no whole number" in " ".join(result.output.split())
+
+
+def test_a_mirror_that_is_gone_does_not_keep_the_total_from_moving(counters, db, run):
+    likes = counters.on("posts/a", "likes")
+    likes.create(mirrors=[Mirror(db.document("posts/a"), "likes")])
+    likes.increment()
+    counters.roll_up()
+    assert likes.total().value == 1
+    (failing,) = examine(counters).failing
+    assert failing.total_moves
+    result = run()
+    assert result.exit_code == 1
+    assert "Totals move; a mirror does not." in result.output
 
 
 def test_orphans_are_found(counters, db, run):

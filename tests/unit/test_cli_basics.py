@@ -1,7 +1,9 @@
 """The command line as such: what it loads, how it helps, and how it ends."""
 
+import socket
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 import typer
@@ -13,6 +15,7 @@ from counters import InvalidValue, ReadFailed
 from counters.cli.app import app
 from counters.cli.exits import Commands, Failure
 from counters.testing import EmulatorFailed, EmulatorNotFound, InstallFailed
+from counters.testing.discovery import Found
 
 COMMANDS = [
     ["demo"],
@@ -182,6 +185,29 @@ def test_install_if_none_does_nothing_where_there_is_an_emulator(invoke, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))  # no cargo: it could only fail
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
     assert invoke("emulator", "install", "--if-none").exit_code == 0
+
+
+def test_install_if_none_refuses_an_emulator_that_is_unknown(invoke, monkeypatch):
+    monkeypatch.setenv("EMULATOR", "foo")
+    monkeypatch.setattr("counters.cli.emulator.install_hidane", lambda _: pytest.fail("it was built"))
+    ended = invoke("emulator", "install", "--if-none")
+    assert ended.exit_code == 1
+    assert "EMULATOR must be google, hidane or empty" in ended.stderr
+
+
+def test_start_on_a_port_that_is_taken_says_so_before_it_starts(invoke, monkeypatch):
+    found = Found("hidane", "0.6.0", ("false",))
+    monkeypatch.setattr("counters.cli.emulator.find_emulator", lambda _: found)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        ended = invoke("emulator", "start", "--port", str(port))
+    assert ended.exit_code == 1
+    assert ended.stderr == f"counters: port {port} is taken: --port 0 takes any free one\n"
+
+
+def test_its_version_is_that_of_the_package(invoke):
+    ended = invoke("--version")
+    assert (ended.exit_code, ended.stdout) == (0, f"firestore-counters {version('firestore-counters')}\n")
 
 
 def test_install_if_none_does_not_build_what_would_not_be_used(invoke, monkeypatch, tmp_path):

@@ -1,11 +1,13 @@
 """docs/deploy.md: its arithmetic is right, its settings are those of the code, its scripts are shell."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from counters.cli.firebase_project import by_gcloud
 from counters.functions import Settings
 from counters.prices import PRICES
 
@@ -61,6 +63,13 @@ def test_every_setting_is_in_the_table_with_its_default():
         defaults = [value.strip(" `") for value in values.split(",")]
         told.update(zip(re.findall(r"COUNTERS_\w+", names), defaults, strict=True))
     assert told == {name: value.strip('"') for name, value in env.items()}
+
+
+def test_gcloud_makes_the_indexes_exemptions_and_ttl_policy_that_firebase_deploys():
+    wanted = by_gcloud(json.loads((ROOT / "firestore.indexes.json").read_text()))
+    joined = DOC.replace("\\\n ", "")
+    told = re.findall(r"^(gcloud firestore (?:indexes|fields) .*)", joined, re.MULTILINE)
+    assert sorted(" ".join(line.split()) for line in told) == sorted(wanted)
 
 
 @pytest.mark.parametrize("script", re.findall(r"```sh\n(.*?)```", DOC, re.DOTALL))

@@ -228,6 +228,25 @@ def test_failures_are_told_with_their_reasons_and_orphans_with_their_paths():
     assert found["orphans"].text.endswith("posts/2/counters/likes\nand 2 more")
 
 
+GONE = "the mirror posts/a of posts/a/counters/likes does not exist: create the document, or take it out"
+
+
+def test_a_mirror_that_is_gone_is_told_apart_from_a_total_that_does_not_move(capsys):
+    likes = Failing("posts/a/counters/likes", GONE, NOW)
+    found = judged(failing=(likes,))
+    assert (found["failures"].level, found["mirrors"].level) == ("good", "bad")
+    assert GONE in found["mirrors"].text
+    doctor.show(Place(None, "p", None), list(found.values()), "read 2 documents")
+    said = capsys.readouterr().out
+    assert "Totals move; a mirror does not.\n" in said
+    assert "keeps totals from moving" not in said
+
+    both = judged(failing=(likes, Failing("posts/b/counters/likes", "`value` is 'three'", NOW)))
+    assert "posts/a" not in both["failures"].text
+    doctor.show(Place(None, "p", None), list(both.values()), "read 2 documents")
+    assert "What keeps totals from moving: failures.\n" in capsys.readouterr().out
+
+
 def test_the_worst_case_still_fits_into_one_screen(capsys):
     failing = tuple(Failing(f"posts/{n}/counters/likes", "a mirror is gone", NOW) for n in range(99))
     findings = doctor.judge(

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
+
 import counters
 
 EXTRAS = {"firebase_admin", "firebase_functions", "flask", "functions_framework", "matplotlib", "numpy"}
@@ -97,6 +99,21 @@ def test_the_core_needs_google_cloud_firestore_and_nothing_else():
             print("pytest was out of reach")
     """
     assert python(script, *CORE) == ["pytest", "was", "out", "of", "reach"]
+
+
+@pytest.mark.parametrize("missing", ["flask", "firebase_functions"])
+def test_functions_without_their_extra_say_how_to_get_it(missing):
+    script = """
+        import sys
+        sys.modules[sys.argv[1]] = None
+        try:
+            import counters.functions
+        except ModuleNotFoundError as error:
+            print(error.name, error.__cause__ is not None, error)
+    """
+    assert " ".join(python(script, missing)) == (
+        f"{missing} True counters.functions needs {missing}: pip install 'firestore-counters[functions]'"
+    )
 
 
 def test_every_module_can_be_imported_first():

@@ -30,8 +30,8 @@ def project(**files):
     return texts.get
 
 
-def planned(config, **files):
-    return plan(project(**{"firebase.json": config}, **files), folder=FOLDER)
+def planned(config, database="(default)", **files):
+    return plan(project(**{"firebase.json": config}, **files), folder=FOLDER, database=database)
 
 
 def written(made, name="firebase.json"):
@@ -117,6 +117,58 @@ def test_without_a_file_of_indexes_none_is_made_since_a_deploy_would_replace_wha
         "--query-scope=collection-group --field-config=field-path=bucket,order=ascending "
         "--field-config=field-path=updated_at,order=ascending"
     ) in note
+    assert "--database" not in note
+    assert "indexes fields update bucket --collection-group=counter_shards --disable-indexes" in note
+    assert "fields ttls update expire_at --collection-group=counter_operations --enable-ttl" in note
+
+
+def test_a_named_database_goes_into_settings_and_into_every_line_of_advice():
+    made = planned({"firestore": {"indexes": "i.json"}}, database="archive", **{"i.json": {}})
+    assert 'COUNTERS_DATABASE="archive"\n' in made.files[f"{FOLDER}/.env"]
+    assert "(default)" not in made.files[f"{FOLDER}/.env"]
+    assert "i.json" not in made.files
+    (note,) = made.todo
+    assert "firebase.json names no file of indexes of the database archive" in note
+    assert "firebase firestore:indexes --database archive > firestore.archive.indexes.json" in note
+    assert (
+        '"firestore": [ { "database": "(default)", … }, '
+        '{ "database": "archive", "indexes": "firestore.archive.indexes.json", … } ]'
+    ) in note
+    lines = [line for line in note.splitlines() if "gcloud" in line]
+    assert len(lines) > 5
+    assert all(line.endswith(" --database=archive") for line in lines)
+
+
+def test_advice_for_the_default_database_keeps_an_entry_that_is_another_s():
+    (note,) = planned({"firestore": {"database": "archive", "indexes": "a.json"}}).todo
+    assert "firebase firestore:indexes --database '(default)' > firestore.indexes.json" in note
+    assert '[ { "database": "archive", … }, { "database": "(default)", "indexes": ' in note
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        (None, "(default)"),
+        ("COUNTERS_EVERY=5\n", "(default)"),
+        ("COUNTERS_DATABASE=orders # ours\n", "orders"),
+        ("COUNTERS_DATABASE='orders'\n", "orders"),
+    ],
+)
+def test_a_folder_for_another_database_is_kept_and_said_to_be(settings, first):
+    files = {"firebase.json": "{}"}
+    files |= planned({}).files
+    files |= {f"{FOLDER}/.env": settings} if settings else {}
+    again = plan(files.get, folder=FOLDER, database="archive")
+    assert again.files == {}
+    (note,) = [note for note in again.todo if ".env" in note]
+    assert f"{FOLDER}/.env is for the database {first}, and kept as it is" in note
+    same = plan(files.get, folder=FOLDER, database=first)
+    assert not any("is for the database" in note for note in same.todo)
+
+
+def test_what_names_no_database_is_refused():
+    with pytest.raises(Failure, match="no database"):
+        planned({}, database='a"b')
 
 
 def test_of_several_databases_the_named_one_gets_the_indexes():
@@ -223,6 +275,7 @@ def test_the_changes_are_shown_and_without_a_yes_nothing_is_written(run, tmp_pat
     assert '+      "codebase": "counters",' in result.output
     assert f"+++ b/{FOLDER}/main.py" in result.output
     assert files_in(tmp_path) == {"firebase.json"}
+    assert "is this the folder?" not in result.output
     assert run(answer="").exit_code == 1  # nobody there to ask
     assert files_in(tmp_path) == {"firebase.json"}
 
@@ -234,7 +287,31 @@ def test_with_a_yes_it_is_written_and_told_what_is_next(run, tmp_path):
     for step in ("predeploy.py", "firebase deploy --only functions:counters", "counters doctor", "Paste"):
         assert step in result.output
     assert (tmp_path / FOLDER / "main.py").read_text() == ours("functions/main.py")
-    assert "nothing to write" in run().output
+    assert "nothing to write, but see below" in run().output
+
+
+def test_without_firebase_json_it_is_asked_whether_this_is_the_folder(run):
+    said = run(answer="n\n").output
+    assert said.index("no firebase.json here: is this the folder?") < said.index("Write this, 7 files")
+
+
+def test_notes_come_last_and_no_indexes_are_deployed_that_no_file_names(run, tmp_path):
+    said = run("--yes").output
+    note = said.index("! firebase.json names no file of indexes")
+    assert (
+        said.index("Paste into your rules")
+        < said.index("firebase deploy --only functions:counters\n")
+        < note
+    )
+    (tmp_path / "firebase.json").write_text('{"firestore": {"indexes": "i.json"}}')
+    assert "firebase deploy --only functions:counters,firestore:indexes\n" in run("--yes").output
+
+
+def test_what_is_next_is_said_for_the_database(run):
+    said = run("--yes", "--database", "archive").output
+    assert "counters doctor PROJECT --database archive" in said
+    assert "Paste into the rules of the database archive" in said
+    assert "is for the database archive" in run("--yes").output
 
 
 def test_a_wheel_is_copied_beside_the_requirements(run, tmp_path):
