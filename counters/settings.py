@@ -219,7 +219,7 @@ def _parts(field: str) -> tuple[str, ...]:
         if (
             not part
             or len(part.encode(errors="replace")) > layout.LONGEST_ID
-            or re.fullmatch("__.*__", part)
+            or re.fullmatch("__.*__", part, re.DOTALL)
         ):
             raise InvalidValue(f"{field[:80]!r} is no field path: Firestore takes no field {part[:80]!r}")
     return tuple(parts)
