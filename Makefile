@@ -80,6 +80,7 @@ check: $(READY)
 	@$(BIN)/python -m pytest tests/unit/test_docs.py tests/unit/test_doctests.py --quiet
 
 proof: $(CDNOW) emulator pythons bench
+	@EMULATOR=hidane $(BIN)/counters emulator install --if-none
 	@$(BIN)/python -m pytest tests -m proof --numprocesses 2 --durations 12 $(ARGS)
 
 # The unit tests on every Python that we support, and with the oldest SDK that we allow.
