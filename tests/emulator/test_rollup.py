@@ -280,7 +280,7 @@ def break_by_unseen_fraction(db, counter):
 
 
 def break_by_overflow(db, counter):
-    shard_of(db, counter, 1).set({layout.VALUE: 2**63 - 1, layout.BUCKET: 0})
+    shard_of(db, counter, 1).set({layout.VALUE: 2**63 - 2, layout.BUCKET: 0})
 
 
 def break_by_layout(db, counter):
