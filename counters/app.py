@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from google.cloud.firestore_v1 import (
     AsyncClient,
@@ -23,7 +23,7 @@ from counters.errors import InvalidType, InvalidValue
 from counters.policy import Policy
 from counters.references import AsyncReferenceCount, ReferenceCount
 from counters.rollup import RollupReport
-from counters.steps import run, run_async
+from counters.steps import Steps, run, run_async
 
 _T = TypeVar("_T")
 _Client = TypeVar("_Client", Client, AsyncClient)
@@ -51,6 +51,13 @@ class _App(Generic[_Client]):
             poll_seconds=poll_seconds,
             key_days=key_days,
             policy=policy,
+        )
+
+    def _transact(self, body: Callable[[Any], Any]) -> Steps[Any]:
+        return operations.transact(
+            Call(self.context, wire.database_of(self.client)),
+            lambda identity: wire.adopt(self.client.transaction(), identity),
+            operations.checked_body(body),
         )
 
 
@@ -140,12 +147,7 @@ class Counters(_App[Client]):
         """
         if inspect.iscoroutinefunction(body):
             raise InvalidType("the body of a sync transaction is a plain function, not an async one")
-        steps = operations.transact(
-            Call(self.context, wire.database_of(self.client)),
-            lambda identity: wire.adopt(self.client.transaction(), identity),
-            operations.checked_body(body),
-        )
-        result: _T = run(steps, wire.SyncTransport(self.client))
+        result: _T = run(self._transact(body), wire.SyncTransport(self.client))
         return result
 
     def children(self, parent: DocumentReference | str, name: str) -> ReferenceCount:
@@ -285,12 +287,7 @@ class AsyncCounters(_App[AsyncClient]):
 
     @twin(of=Counters.transaction)
     async def transaction(self, body: Callable[[AsyncTransaction], Awaitable[_T]]) -> _T:
-        steps = operations.transact(
-            Call(self.context, wire.database_of(self.client)),
-            lambda identity: wire.adopt(self.client.transaction(), identity),
-            operations.checked_body(body),
-        )
-        result: _T = await run_async(steps, wire.AsyncTransport(self.client))
+        result: _T = await run_async(self._transact(body), wire.AsyncTransport(self.client))
         return result
 
     @twin(of=Counters.roll_up)
